@@ -1,0 +1,1 @@
+"""The config schema, its loading, the grid and its factorisation, run ids. May import batching."""

@@ -1,0 +1,1 @@
+"""Named RNG streams, the index stream and its partition. May import layers 1 and 2."""

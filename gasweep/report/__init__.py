@@ -1,0 +1,1 @@
+"""Tables, plots and the HTML report; reads results and analysis only."""

@@ -1,0 +1,1 @@
+"""Records, run states and the journal. May import batching and analysis."""

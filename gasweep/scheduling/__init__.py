@@ -1,0 +1,1 @@
+"""Which run next, where, and the driver: study, scheduler, backends."""

@@ -1,0 +1,1 @@
+"""What is trained: the Task contract and the shipped tasks."""

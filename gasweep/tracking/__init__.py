@@ -1,0 +1,1 @@
+"""Trackers: where measurements are mirrored (W&B, nowhere)."""

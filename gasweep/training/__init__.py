@@ -1,0 +1,1 @@
+"""Exact training of one run, torch only: strategies, loop, evaluation, checkpoints. No ray, no SQLite."""

@@ -1,0 +1,30 @@
+"""Which process of a run this is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from gasweep.results.records import EvalRecord, StepRecord
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProcessContext:
+    """One rank. For world_size > 1 the default torch process group is already initialised by the caller.
+
+    device: "cpu" or "cuda:<local index>"; already made current by the caller.
+    """
+
+    rank: int = 0
+    world_size: int = 1
+    device: str = "cpu"
+
+
+class Sink(Protocol):
+    """Receives measurements on rank 0, in order, as they are made. Must not block."""
+
+    def __call__(self, *, steps: list[StepRecord], evaluations: list[EvalRecord]) -> None: ...
+
+
+StopRequested = Callable[[], bool]
