@@ -1,0 +1,239 @@
+"""PNG and SVG plots. The one file that imports matplotlib: on first use, without display or global state."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gasweep.analysis.estimate import Estimate
+from gasweep.report.study_view import ObservationView, RatePoint, TargetView, rate_curve, read_study
+
+# Okabe & Ito 2008: told apart with every common colour blindness and in print.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+MARKERS = ("o", "s", "D", "v", "P", "X", "h")
+
+
+def plot_critical_batch_size(study: dict[str, Any], path: Path) -> Path:
+    """Both curves of McCandlish et al. 2018 (optimizer steps and examples against B), with what was measured.
+
+    study: the JSON object of `gasweep fit`. Every target is drawn, in its own colour and marker.
+    path: where the PNG goes; an SVG of the same name is written beside it. Returns the PNG's path.
+
+    Measured points carry their seeds; a run that did not reach the target is an open triangle at the last
+    step seen; a point whose learning rate is at the edge of its grid, or that the fit left out, is open.
+    Drawn whatever could be resolved: without a fitted law there are points alone, without points a note.
+    """
+    targets = read_study(study)
+    with _figure(path, width=11.0, height=5.2) as figure:
+        steps_axis, examples_axis = figure.subplots(1, 2)
+        for axis, in_examples in ((steps_axis, False), (examples_axis, True)):
+            for index, view in enumerate(targets):
+                _draw_target(axis, view, index, in_examples=in_examples)
+            _finish_axis(axis, targets, "examples to target" if in_examples else "optimizer steps to target")
+        _legend(figure, steps_axis, targets)
+    return path
+
+
+def plot_learning_rates(study: dict[str, Any], path: Path) -> Path:
+    """Steps to target against learning rate, one curve per effective batch size, one row per target."""
+    targets = read_study(study)
+    rows = max(len(targets), 1)
+    with _figure(path, width=8.0, height=1.2 + 3.8 * rows) as figure:
+        for axis, view in zip(figure.subplots(rows, 1, squeeze=False)[:, 0], targets, strict=False):
+            _draw_learning_rates(axis, view)
+    return path
+
+
+@contextlib.contextmanager
+def _figure(path: Path, *, width: float, height: float) -> Iterator[Any]:
+    """A figure that is saved as PNG and SVG and then cleared, without pyplot's registry."""
+    from matplotlib import rc_context
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    with rc_context({"svg.hashsalt": "gasweep", "font.size": 9.5, "axes.axisbelow": True}):
+        figure = Figure(figsize=(width, height), layout="constrained")
+        FigureCanvasAgg(figure)
+        yield figure
+        path.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(path, dpi=150)
+        figure.savefig(path.with_suffix(".svg"), metadata={"Date": None})
+        figure.clear()
+
+
+def _draw_target(axis: Any, view: TargetView, index: int, *, in_examples: bool) -> None:
+    colour, marker = COLOURS[index % len(COLOURS)], MARKERS[index % len(MARKERS)]
+    _draw_law(axis, view, colour, in_examples=in_examples)
+    _draw_critical(axis, view.critical_batch_size, colour)
+    for observation in view.observations:
+        _draw_observation(axis, observation, colour, marker, in_examples=in_examples)
+
+
+def _draw_law(axis: Any, view: TargetView, colour: str, *, in_examples: bool) -> None:
+    batches = [observation.effective_batch_size for observation in view.observations]
+    if not view.has_law or not batches:
+        return
+    grid = np.geomspace(min(batches) / 1.6, max(batches) * 1.6, 160)
+    law = [view.law.examples(b) if in_examples else view.law.steps(b) for b in grid]
+    axis.plot(grid, [e.value for e in law], color=colour, linewidth=1.6, zorder=3)
+    inside = [(b, e.low, e.high) for b, e in zip(grid, law, strict=True) if e.low and e.high]
+    if inside:
+        axis.fill_between(*zip(*inside, strict=True), color=colour, alpha=0.16, linewidth=0, zorder=1)
+
+
+def _draw_critical(axis: Any, critical: Estimate, colour: str) -> None:
+    if critical.low is not None and critical.high is not None:
+        axis.axvspan(critical.low, critical.high, color=colour, alpha=0.07, linewidth=0, zorder=0)
+    if critical.value is not None:
+        axis.axvline(critical.value, color=colour, linestyle=(0, (5, 3)), linewidth=1.1, zorder=2)
+        return
+    bound, arrow = (critical.low, "→") if critical.low is not None else (critical.high, "←")
+    if bound is not None and (critical.low is None or critical.high is None):
+        axis.axvline(bound, color=colour, linestyle=":", linewidth=1.1, zorder=2)
+        axis.annotate(arrow, (bound, 0.02), xycoords=("data", "axes fraction"), color=colour, ha="center")
+
+
+def _draw_observation(
+    axis: Any, observation: ObservationView, colour: str, marker: str, *, in_examples: bool
+) -> None:
+    batch = observation.effective_batch_size
+    unit = batch if in_examples else 1.0
+    for seed in observation.seeds:
+        if seed.steps is not None:
+            axis.plot(batch, seed.steps * unit, ".", color=colour, alpha=0.35, markersize=4, zorder=3)
+    if observation.steps is None:
+        if observation.at_least is not None:
+            axis.plot(batch, observation.at_least * unit, "^", **_open(colour), markersize=8, zorder=5)
+        return
+    if observation.low is not None and observation.high is not None:
+        axis.vlines(
+            batch, observation.low * unit, observation.high * unit, color=colour, linewidth=1.1, zorder=4
+        )
+    filled = observation.in_fit and not observation.at_edge
+    style = {"markerfacecolor": colour, "markeredgecolor": colour} if filled else _open(colour)
+    axis.plot(batch, observation.steps * unit, marker, **style, markersize=6, zorder=5)
+
+
+def _open(colour: str) -> dict[str, Any]:
+    return {"markerfacecolor": "white", "markeredgecolor": colour, "markeredgewidth": 1.4}
+
+
+def _finish_axis(axis: Any, targets: list[TargetView], ylabel: str) -> None:
+    axis.set_xscale("log", base=2)
+    axis.xaxis.set_major_formatter("{x:.0f}")
+    _log_steps(axis)
+    axis.set_xlabel("effective batch size B (examples per optimizer step)")
+    axis.set_ylabel(ylabel)
+    axis.grid(visible=True, which="major", color="#dddddd", linewidth=0.6)
+    for side in ("top", "right"):
+        axis.spines[side].set_visible(False)
+    if not any(view.observations for view in targets):
+        axis.text(0.5, 0.5, "no observation yet", transform=axis.transAxes, ha="center", color="#666666")
+
+
+def _log_steps(axis: Any) -> None:
+    """A log y axis labelled at 1, 2, 5 times each power of ten, in plain numbers."""
+    from matplotlib.ticker import EngFormatter, LogLocator, NullFormatter
+
+    axis.set_yscale("log")
+    axis.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axis.yaxis.set_major_formatter(EngFormatter(sep=""))
+    axis.yaxis.set_minor_formatter(NullFormatter())
+
+
+def _critical_text(critical: Estimate) -> str:
+    joint = " = " if critical.value is not None else ": " if critical.low == critical.high else " "
+    return _text(f"{joint}{critical}")
+
+
+def _legend(figure: Any, axis: Any, targets: list[TargetView]) -> None:
+    """Handles drawn off-axis: only the marks that occur are explained."""
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    handles: list[Any] = []
+    for index, view in enumerate(targets):
+        colour, marker = COLOURS[index % len(COLOURS)], MARKERS[index % len(MARKERS)]
+        label = f"{_text(view.target)}:  $B_{{crit}}${_critical_text(view.critical_batch_size)}"
+        handles.append(Line2D([], [], color=colour, marker=marker, markersize=5, label=label))
+    seen = [o for view in targets for o in view.observations]
+    grey = "#555555"
+    if any(view.has_law for view in targets):
+        handles.append(Patch(color=grey, alpha=0.2, linewidth=0, label="95 % band of the fitted law"))
+    if any(o.steps is not None and (o.at_edge or not o.in_fit) for o in seen):
+        handles.append(
+            Line2D(
+                [],
+                [],
+                linestyle="",
+                marker="o",
+                **_open(grey),
+                label="learning rate at the grid's edge, or not in the fit",
+            )
+        )
+    if any(o.steps is None for o in seen):
+        handles.append(
+            Line2D([], [], linestyle="", marker="^", **_open(grey), label="target not reached: at least this")
+        )
+    figure.legend(handles=handles, loc="outside lower center", ncols=2, frameon=False, fontsize=8.5)
+    title = "Steps and examples to target" if targets else "No target was evaluated"
+    figure.suptitle(title, fontsize=11)
+
+
+def _draw_learning_rates(axis: Any, view: TargetView) -> None:
+    from matplotlib import colormaps
+
+    shades = colormaps["viridis"](np.linspace(0.0, 0.85, max(len(view.observations), 1)))
+    for shade, observation in zip(shades, view.observations, strict=False):
+        label = f"B = {observation.effective_batch_size:g}"
+        curve = rate_curve(observation)
+        reached = [(point.learning_rate, point.steps) for point in curve if point.steps is not None]
+        axis.plot(*_columns(reached), "-", color=shade, linewidth=1.2, label=label)
+        for point in curve:
+            _draw_rate(axis, point, observation, shade)
+    axis.set(xscale="log", xlabel="learning rate", ylabel="optimizer steps to target")
+    _log_steps(axis)
+    _rate_ticks(axis, view)
+    axis.set_title(_text(view.target), fontsize=10)
+    axis.grid(visible=True, which="major", color="#dddddd", linewidth=0.6)
+    if view.observations:
+        axis.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False, fontsize=8.5)
+
+
+def _rate_ticks(axis: Any, view: TargetView) -> None:
+    from matplotlib.ticker import NullLocator
+
+    rates = sorted({point.learning_rate for o in view.observations for point in rate_curve(o)})
+    if 0 < len(rates) <= 12:
+        axis.set_xticks(rates, [f"{rate:g}" for rate in rates])
+        axis.xaxis.set_minor_locator(NullLocator())
+
+
+def _draw_rate(axis: Any, point: RatePoint, observation: ObservationView, colour: Any) -> None:
+    """A filled dot where every seed reached the target, an open triangle where one did not."""
+    if point.steps is None:
+        if point.at_least is not None:
+            axis.plot(point.learning_rate, point.at_least, "^", **_open(colour), markersize=6)
+        return
+    axis.plot(point.learning_rate, point.steps, "o", color=colour, markersize=4)
+    if point.learning_rate == observation.learning_rate:
+        axis.plot(
+            point.learning_rate,
+            point.steps,
+            "o",
+            **(_open(colour) | {"markerfacecolor": "none"}),
+            markersize=9,
+        )
+
+
+def _columns(pairs: list[tuple[float, float]]) -> tuple[list[float], list[float]]:
+    return [x for x, _ in pairs], [y for _, y in pairs]
+
+
+def _text(text: str) -> str:
+    """User text, kept from matplotlib's formula syntax."""
+    return text.replace("$", r"\$")
