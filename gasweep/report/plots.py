@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from gasweep.analysis.estimate import Estimate
+from gasweep.report import numbers
 from gasweep.report.study_view import ObservationView, RatePoint, TargetView, rate_curve, read_study
 
 # Okabe & Ito 2008: told apart with every common colour blindness and in print.
@@ -147,7 +148,7 @@ def _log_steps(axis: Any) -> None:
 
 def _critical_text(critical: Estimate) -> str:
     joint = " = " if critical.value is not None else ": " if critical.low == critical.high else " "
-    return _text(f"{joint}{critical}")
+    return _text(f"{joint}{numbers.estimate(critical)}")
 
 
 def _legend(figure: Any, axis: Any, targets: list[TargetView]) -> None:

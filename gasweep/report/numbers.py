@@ -1,0 +1,51 @@
+"""Numbers as people read them: four significant digits, thousands grouped, no exponent in the usual range."""
+
+from __future__ import annotations
+
+import math
+
+from gasweep.analysis.estimate import Estimate
+
+DIGITS = 4
+
+
+def number(value: float) -> str:
+    """
+    >>> number(11943.2), number(0.031250), number(156.34), number(3e12)
+    ('11,940', '0.03125', '156.3', '3e+12')
+    """
+    if value == 0 or not 1e-4 <= abs(value) < 1e9:
+        return f"{value:.{DIGITS}g}"
+    places = DIGITS - 1 - math.floor(math.log10(abs(value)))
+    rounded = round(value, places)
+    text = f"{rounded:,.{max(places, 0)}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def estimate(value: Estimate) -> str:
+    """An estimate with its interval, `≥ X` or `≤ X` where one side is all there is, or the reason."""
+    low, high = _bound(value.low), _bound(value.high)
+    if value.value is not None:
+        return f"{number(value.value)} [{low}, {high}]"
+    if value.low is not None and value.high is not None:
+        return f"between {low} and {high} ({value.reason})"
+    if value.low is not None:
+        return f"≥ {low} ({value.reason})"
+    if value.high is not None:
+        return f"≤ {high} ({value.reason})"
+    return f"unknown ({value.reason})"
+
+
+def duration(seconds: float) -> str:
+    """
+    >>> duration(0.0421), duration(75), duration(5400), duration(300000)
+    ('42.1 ms', '1.25 min', '1.5 h', '3.47 d')
+    """
+    for unit, size, limit in (("µs", 1e-6, 1e-3), ("ms", 1e-3, 1.0), ("s", 1.0, 60.0), ("min", 60.0, 3600.0)):
+        if seconds < limit:
+            return f"{seconds / size:.3g} {unit}"
+    return f"{seconds / 3600:.3g} h" if seconds < 48 * 3600 else f"{seconds / 86400:.3g} d"
+
+
+def _bound(value: float | None) -> str:
+    return "?" if value is None else number(value)
