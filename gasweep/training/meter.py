@@ -1,0 +1,52 @@
+"""Counts what the ranks send, at the collective itself.
+
+Units of bytes: what one rank puts on the wire in a bandwidth-optimal algorithm. An all-gather or a
+reduce-scatter of a tensor of p bytes sends p·(N-1)/N, an all-reduce twice that.
+
+Source: Thakur, Rabenseifner, Gropp 2005, "Optimization of Collective Communication Operations in MPICH".
+Assumes: ring or halving/doubling collectives (gloo and NCCL both, for large tensors); headers not counted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+UNITS = {"all_gather": 1, "reduce_scatter": 1, "all_reduce": 2}
+
+
+@dataclass(kw_only=True)
+class Traffic:
+    """Totals of one kind: calls and wire bytes per collective."""
+
+    calls: dict[str, int] = field(default_factory=dict)
+    num_bytes: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def total_bytes(self) -> int:
+        return sum(self.num_bytes.values())
+
+    @property
+    def units(self) -> int:
+        """Calls weighted: all-gather = reduce-scatter = 1, all-reduce = 2."""
+        return sum(UNITS[name] * calls for name, calls in self.calls.items())
+
+
+class CommunicationMeter:
+    """Traffic since the last `reset`, model traffic (gradients and parameters) and control traffic apart."""
+
+    def __init__(self, *, world_size: int) -> None:
+        self.world_size = world_size
+        self.model = Traffic()
+        self.control = Traffic()
+
+    def count(self, collective: str, payload_bytes: int, *, control: bool = False) -> None:
+        """One call of `collective` over a whole tensor of `payload_bytes` (an all-gather's output, a
+        reduce-scatter's input)."""
+        traffic = self.control if control else self.model
+        wire = UNITS[collective] * payload_bytes * (self.world_size - 1) // self.world_size
+        traffic.calls[collective] = traffic.calls.get(collective, 0) + 1
+        traffic.num_bytes[collective] = traffic.num_bytes.get(collective, 0) + wire
+
+    def reset(self) -> None:
+        self.model = Traffic()
+        self.control = Traffic()
