@@ -91,6 +91,11 @@ class Task(ABC):
         """Items `loss` will sum over for this group, known before the forward; default: its examples."""
         return num_examples(batch)
 
+    def items_per_example(self) -> int | None:
+        """Items of every example, where all have equally many: the step's item count is then known without
+        asking the other ranks before each first backward. None: counts differ from example to example."""
+        return 1 if type(self).count_items is Task.count_items else None
+
     def num_tokens(self, batch: Batch) -> int | None:
         """Tokens in the group for tokens/s; None where tokens do not exist."""
         return None
