@@ -5,6 +5,7 @@ These are the arguments that accumulators and gradient observers are given: plai
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -51,7 +52,8 @@ class MicroBatch:
     micro_step: within the optimizer step, from 0.
     start: position in the effective batch of the group's first example, from 0.
     indices: data set indices, shape [n]; n may be 0 in a rank's last group.
-    batch: the examples at `indices`, on the run's device.
+    fetch: gives the examples at `indices` on the run's device; called when the group runs, so that memory
+        does not grow with the accumulation steps. Keep nothing of it.
     num_items: what `task.count_items` said: examples, or valid tokens.
     """
 
@@ -59,7 +61,7 @@ class MicroBatch:
     micro_step: int
     start: int
     indices: Indices
-    batch: Batch
+    fetch: Callable[[], Batch]
     num_items: int
 
 
