@@ -11,88 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from gasweep.config.run_spec import Layout, RunSpec
-from gasweep.config.schema import SweepConfig
+from gasweep.config.run_spec import RunSpec
 from gasweep.errors import SweepDirectoryError
 from gasweep.results.directory import JOURNAL_FILE
 from gasweep.results.journal import Journal
 from gasweep.results.lock import holder
 from gasweep.results.reader import JournalReader
-from gasweep.results.records import Environment, EvalRecord, RunResult, StepRecord, Throughput
+from gasweep.results.records import EvalRecord, StepRecord
 from gasweep.results.states import RunState
 from gasweep.results.stored import config_changes
-
-
-def make_spec(
-    run_id: str, *, learning_rate: float = 0.1, layout: tuple[int, int, int] = (8, 1, 2)
-) -> RunSpec:
-    b, n, g = layout
-    return RunSpec(
-        run_id=run_id,
-        kind="convergence",
-        effective_batch_size=b * n * g,
-        layout=Layout(micro_batch_size=b, world_size=n, accumulation_steps=g),
-        learning_rate=learning_rate,
-        seed=0,
-        config=SweepConfig(name="t"),
-        axes={"task.width": 64},
-    )
-
-
-def make_step(optimizer_step: int, *, loss: float | None = 1.0) -> StepRecord:
-    return StepRecord(
-        optimizer_step=optimizer_step, contributions=16 * optimizer_step, loss=loss, learning_rate=0.1
-    )
-
-
-def make_eval(optimizer_step: int, *, loss: float = 1.0) -> EvalRecord:
-    return EvalRecord(
-        optimizer_step=optimizer_step, contributions=16 * optimizer_step, metrics={"eval_loss": loss}
-    )
-
-
-def make_result(
-    run_id: str,
-    *,
-    state: RunState = RunState.REACHED,
-    optimizer_steps: int = 10,
-    evaluations: list[EvalRecord] | None = None,
-) -> RunResult:
-    return RunResult(
-        run_id=run_id,
-        state=state,
-        reason=None if state is RunState.REACHED else "why",
-        optimizer_steps=optimizer_steps,
-        attempted_optimizer_steps=optimizer_steps,
-        contributions=16 * optimizer_steps,
-        distinct_examples=16 * optimizer_steps,
-        evaluations=evaluations or [],
-        parameter_sha256="ab" * 32,
-        throughput=Throughput(
-            num_timed_optimizer_steps=5,
-            seconds_per_optimizer_step=0.1,
-            seconds_per_optimizer_step_low=0.05,
-            seconds_per_optimizer_step_high=0.3,
-            examples_per_s=160.0,
-            tokens_per_s=None,
-            bytes_per_optimizer_step=10,
-            bytes_per_optimizer_step_unsaved=20,
-            control_bytes_per_optimizer_step=1,
-        ),
-        environment=Environment(hostname="h", device="cpu", num_threads=1, versions={"torch": "2"}),
-        wall_s=1.5,
-        layout={"micro_batch_size": 8, "world_size": 1, "accumulation_steps": 2},
-    )
-
-
-def started(directory: Path, *run_ids: str) -> Journal:
-    journal = Journal.create_or_open(directory)
-    journal.add_runs([make_spec(run_id) for run_id in run_ids])
-    for run_id in run_ids:
-        journal.transition(run_id, RunState.RUNNING)
-        assert journal.start_attempt(run_id) == 1
-    return journal
-
+from tests.results.examples import make_eval, make_result, make_spec, make_step, started
 
 AWKWARD = [0.1 + 0.2, 5e-324, -1.7976931348623157e308, 1 / 3, 2.0, 1e22, -7.0]
 
