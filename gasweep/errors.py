@@ -5,6 +5,7 @@
     │   ├── ConfigError           a config field, override or grid axis
     │   ├── BatchError            batch arithmetic that has no exact answer (also a ValueError)
     │   ├── SourceError           a data file that cannot be read: names file, line and reason
+    │   ├── MeasurementError      numbers that cannot come from what they are said to be (also a ValueError)
     │   ├── TaskError             a task that breaks its contract
     │   ├── SweepDirectoryError   a sweep directory that is missing, locked or of another version
     │   ├── RefusedError          a promise (bitwise, pipeline stacking, ...) that cannot be kept here
@@ -41,6 +42,10 @@ class BatchError(UserError, ValueError):
 
 
 class SourceError(UserError):
+    pass
+
+
+class MeasurementError(UserError, ValueError):
     pass
 
 
