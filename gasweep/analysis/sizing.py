@@ -1,0 +1,217 @@
+"""The sizing recipe: from a target batch and what fits, to (b, N, G), a learning rate and a warm-up.
+
+Pure arithmetic with its reasons spelled out; measuring (B_crit, the largest b, the cluster) is the caller's.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+from gasweep.analysis.learning_rate_scaling import scaled_learning_rate
+from gasweep.errors import BatchError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Baseline:
+    """A learning rate known to be good, and the effective batch size it is known at."""
+
+    learning_rate: float
+    effective_batch_size: int
+    warmup_optimizer_steps: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sizing:
+    """A choice of (b, N, G), rate and warm-up, with the reason of each.
+
+    effective_batch_size: exactly what the optimizer step uses; b·N·G, or less when the last groups are
+        incomplete (`incomplete_groups`).
+    learning_rate: None without a baseline.
+    """
+
+    effective_batch_size: int
+    micro_batch_size: int
+    world_size: int
+    accumulation_steps: int
+    learning_rate: float | None
+    warmup_optimizer_steps: int
+    incomplete_groups: bool
+    reasons: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    alternatives: list[str] = field(default_factory=list)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON shape of `gasweep size`."""
+        return {
+            "effective_batch_size": self.effective_batch_size,
+            "micro_batch_size": self.micro_batch_size,
+            "world_size": self.world_size,
+            "accumulation_steps": self.accumulation_steps,
+            "learning_rate": self.learning_rate,
+            "warmup_optimizer_steps": self.warmup_optimizer_steps,
+            "incomplete_groups": self.incomplete_groups,
+            "reasons": self.reasons,
+            "warnings": self.warnings,
+            "alternatives": self.alternatives,
+        }
+
+
+def size_run(
+    *,
+    effective_batch_size: int,
+    largest_micro_batch_size: int,
+    world_size: int,
+    allow_incomplete_groups: bool = True,
+    optimizer: str = "sgd",
+    baseline: Baseline | None = None,
+    critical_batch_size: float | None = None,
+    beta2: float = 0.999,
+    epoch_examples: int | None = None,
+) -> Sizing:
+    """Choose b, N, G, the learning rate and the warm-up for B examples per optimizer step.
+
+    largest_micro_batch_size: the largest b that fits one rank's memory.
+    allow_incomplete_groups: True keeps B exact with smaller last groups when b·N does not divide it; False
+        moves B to the nearest multiple of b·N, and says so.
+    critical_batch_size: where linear scaling of the rate ends (SGD); None leaves it linear throughout.
+    epoch_examples: D, for the warm-up of SGD.
+
+    Raises BatchError naming the numbers when B < N.
+    """
+    total, reasons = effective_batch_size, [f"B = {effective_batch_size} contributions per optimizer step"]
+    if total < world_size:
+        raise BatchError(
+            f"effective_batch_size={total} is smaller than world_size={world_size}: every rank needs at "
+            f"least one example per optimizer step; use world_size <= {total}"
+        )
+    b = _micro_batch(total, largest_micro_batch_size, world_size, reasons)
+    reasons.append(f"N = {world_size} ranks: what the cluster offers")
+    total, steps, incomplete = _accumulation(total, b, world_size, allow_incomplete_groups, reasons)
+    rate = _learning_rate(total, optimizer, baseline, critical_batch_size, reasons)
+    warmup, warnings = _warmup(total, rate, optimizer, baseline, beta2, epoch_examples, reasons)
+    return Sizing(
+        effective_batch_size=total,
+        micro_batch_size=b,
+        world_size=world_size,
+        accumulation_steps=steps,
+        learning_rate=rate,
+        warmup_optimizer_steps=warmup,
+        incomplete_groups=incomplete,
+        reasons=reasons,
+        warnings=warnings,
+        alternatives=_alternatives(total, b, world_size, steps),
+    )
+
+
+def _micro_batch(total: int, largest: int, world_size: int, reasons: list[str]) -> int:
+    share = math.ceil(total / world_size)
+    if largest <= share:
+        reasons.append(f"b = {largest}: the largest micro-batch that fits")
+        return largest
+    reasons.append(f"b = {share}: {largest} would fit, but a rank's share of B is {share}")
+    return share
+
+
+def _accumulation(
+    total: int, b: int, world_size: int, allow_incomplete: bool, reasons: list[str]
+) -> tuple[int, int, bool]:
+    per_pass = b * world_size
+    if total % per_pass == 0:
+        steps = total // per_pass
+        reasons.append(f"G = B / (b·N) = {total} / ({b}·{world_size}) = {steps}")
+        return total, steps, False
+    if allow_incomplete:
+        steps = math.ceil(math.ceil(total / world_size) / b)
+        reasons.append(
+            f"G = {steps}: b·N = {per_pass} does not divide B = {total}, so the last groups are smaller and "
+            f"weighted by their true counts; B stays exactly {total}"
+        )
+        return total, steps, True
+    steps = max(1, round(total / per_pass))
+    reasons.append(
+        f"G = {steps}: b·N = {per_pass} does not divide B = {total}; B moved to the nearest multiple, "
+        f"{steps * per_pass}"
+    )
+    return steps * per_pass, steps, False
+
+
+def _learning_rate(
+    total: int,
+    optimizer: str,
+    baseline: Baseline | None,
+    critical_batch_size: float | None,
+    reasons: list[str],
+) -> float | None:
+    if baseline is None:
+        reasons.append("learning rate: no baseline given (a rate known to be good, with its batch size)")
+        return None
+    if optimizer != "sgd":
+        rule, why = "sqrt", f"{optimizer}: square-root scaling (Malladi et al. 2022)"
+    elif critical_batch_size is not None:
+        rule = "knee"
+        why = f"linear up to B_crit = {critical_batch_size:.4g}, square root above (Goyal et al. 2017)"
+    else:
+        rule, why = "linear", "linear scaling (Goyal et al. 2017); no B_crit given, so no end to it is known"
+    rate = scaled_learning_rate(
+        baseline.learning_rate,
+        rule=rule,
+        batch_size=total,
+        base_batch_size=baseline.effective_batch_size,
+        knee_batch_size=None if critical_batch_size is None else max(1, round(critical_batch_size)),
+    )
+    start = f"{baseline.learning_rate:g} at B = {baseline.effective_batch_size}"
+    reasons.append(f"learning rate = {rate:.4g}: {why}, from {start}")
+    return rate
+
+
+def _warmup(
+    total: int,
+    rate: float | None,
+    optimizer: str,
+    baseline: Baseline | None,
+    beta2: float,
+    epoch_examples: int | None,
+    reasons: list[str],
+) -> tuple[int, list[str]]:
+    """Source: Ma & Yarats 2021 (arXiv 1910.04209), 2/(1-beta2) steps for Adam; Goyal et al. 2017 (arXiv
+    1706.02677), 5 epochs for SGD whose rate was scaled up."""
+    if optimizer != "sgd":
+        steps = math.ceil(round(2 / (1 - beta2), 6))
+        reasons.append(
+            f"warm-up = {steps} optimizer steps: 2 / (1 − β2) with β2 = {beta2:g} (Ma & Yarats 2021)"
+        )
+        return steps, []
+    if baseline is None or rate is None or rate <= baseline.learning_rate:
+        kept = 0 if baseline is None else baseline.warmup_optimizer_steps
+        reasons.append(f"warm-up = {kept} optimizer steps: the rate is not above the baseline's")
+        return kept, []
+    if epoch_examples is not None:
+        steps = math.ceil(5 * epoch_examples / total)
+        reasons.append(f"warm-up = {steps} optimizer steps: 5 epochs of {epoch_examples} (Goyal et al. 2017)")
+        return steps, []
+    kept = baseline.warmup_optimizer_steps
+    reasons.append(
+        f"warm-up = {kept} optimizer steps: the baseline's, since the data set's size is not given"
+    )
+    text = (
+        f"the rate is {rate / baseline.learning_rate:.3g}x the baseline's: large batches without a longer "
+        "warm-up often diverge at first (Goyal et al. 2017); give the data set's size to size it"
+    )
+    return kept, [text] if kept == 0 else []
+
+
+def _alternatives(total: int, b: int, world_size: int, steps: int) -> list[str]:
+    if steps == 1:
+        return ["G = 1: nothing accumulates; fewer ranks with G > 1 use fewer workers for longer"]
+    found = [
+        f"larger b rather than G where memory allows (small models: passes of b = {b} may leave the device "
+        "idle); dropping activation checkpointing costs memory and saves recomputation"
+    ]
+    fewer = next((n for n in range(world_size - 1, 0, -1) if total % (b * n) == 0), None)
+    if fewer is not None:
+        found.append(
+            f"N = {fewer}, G = {total // (b * fewer)}: fewer ranks, less communication, more wall-clock"
+        )
+    return found

@@ -1,0 +1,105 @@
+"""A model of seconds per optimizer step over (b, N, G), fitted from a few probes.
+
+    t = c + G·a + (B/N)·k  +  [N > 1]·(c' + G·a' + (B/N)·k') + (N − 1)/N·w
+
+one pass costs a fixed part `a` and a part per example `k`; a step costs `c` once (optimizer, bookkeeping), and
+with more than one rank a sync whose ring volume grows as (N − 1)/N, beside what sharing a host costs. Every
+term is non-negative. Assumes: gradients synced once per optimizer step, and time linear in b between probes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import nnls
+from scipy.stats import t as student_t
+
+from gasweep.analysis.estimate import Estimate
+
+MIN_PROBES = 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProbePoint:
+    """One (b, N, G) layout; `seconds` per optimizer step where it was measured."""
+
+    micro_batch_size: int
+    world_size: int
+    accumulation_steps: int
+    effective_batch_size: int
+    seconds: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepTimeModel:
+    """Fitted coefficients, and how far leave-one-out predictions missed (in log seconds)."""
+
+    coefficients: NDArray[np.float64]
+    log_error: float
+    degrees_of_freedom: int
+    world_sizes: frozenset[int]
+    micro_batch_range: tuple[int, int]
+
+    def predict(self, point: ProbePoint) -> Estimate:
+        """Seconds per optimizer step with a 95 % prediction interval.
+
+        None with a reason for a world size above 1 when none was probed (the sync was never seen), and for a
+        micro-batch size outside the probed range (where time need not be linear).
+        """
+        low, high = self.micro_batch_range
+        if not low <= point.micro_batch_size <= high:
+            return _unknown(f"micro_batch_size={point.micro_batch_size} is outside the probed {low}..{high}")
+        if point.world_size not in self.world_sizes:
+            known = sorted(self.world_sizes)
+            return _unknown(f"world_size={point.world_size} was not probed (probed: {known})")
+        seconds = float(_features(point) @ self.coefficients)
+        spread = float(student_t.ppf(0.975, self.degrees_of_freedom)) * self.log_error
+        return Estimate(value=seconds, low=seconds * math.exp(-spread), high=seconds * math.exp(spread))
+
+
+def fit_step_time(probes: Sequence[ProbePoint]) -> StepTimeModel | None:
+    """Fit the model by non-negative least squares on relative errors; None below four measured probes.
+
+    The error is the root mean square of leave-one-out residuals, so it holds the model's own misfit.
+    """
+    measured = [probe for probe in probes if probe.seconds is not None and probe.seconds > 0]
+    if len(measured) < MIN_PROBES:
+        return None
+    rows = np.array([_features(probe) for probe in measured])
+    seconds = np.array([probe.seconds for probe in measured], dtype=float)
+    coefficients = _solve(rows, seconds)
+    residuals = []
+    for i in range(len(measured)):
+        others = np.arange(len(measured)) != i
+        predicted = float(rows[i] @ _solve(rows[others], seconds[others]))
+        if predicted > 0:
+            residuals.append(math.log(seconds[i] / predicted))
+    sizes = [probe.micro_batch_size for probe in measured]
+    active = int(np.count_nonzero(coefficients))
+    return StepTimeModel(
+        coefficients=coefficients,
+        log_error=math.sqrt(float(np.mean(np.square(residuals)))) if residuals else math.log(2),
+        degrees_of_freedom=max(1, len(measured) - active),
+        world_sizes=frozenset(probe.world_size for probe in measured),
+        micro_batch_range=(min(sizes), max(sizes)),
+    )
+
+
+def _features(point: ProbePoint) -> NDArray[np.float64]:
+    n, g = point.world_size, point.accumulation_steps
+    share = point.effective_batch_size / n
+    many = 1.0 if n > 1 else 0.0
+    return np.array([1.0, g, share, many, many * g, many * share, (n - 1) / n])
+
+
+def _solve(rows: NDArray[np.float64], seconds: NDArray[np.float64]) -> NDArray[np.float64]:
+    solution, _ = nnls(rows / seconds[:, None], np.ones(len(seconds)))
+    return np.asarray(solution, dtype=np.float64)
+
+
+def _unknown(reason: str) -> Estimate:
+    return Estimate(value=None, low=None, high=None, reason=reason)
