@@ -2,9 +2,9 @@
 
     t = c + G·a + (B/N)·k  +  [N > 1]·(c' + G·a' + (B/N)·k') + (N − 1)/N·w
 
-one pass costs a fixed part `a` and a part per example `k`; a step costs `c` once (optimizer, bookkeeping) and,
-with more than one rank, a sync whose ring volume grows as (N − 1)/N, beside what sharing a host costs. Every
-term is non-negative. Assumes: gradients synced once per optimizer step, and time linear in b between probes.
+one pass costs a fixed part `a` and a part per example `k`; a step costs `c` once (optimizer, bookkeeping)
+and, with more than one rank, a sync whose ring volume grows as (N − 1)/N, beside what sharing a host costs.
+Every term is non-negative. Assumes: gradients synced once per optimizer step, and time linear in b between probes.
 """
 
 from __future__ import annotations
