@@ -4,7 +4,8 @@
 
 one pass costs a fixed part `a` and a part per example `k`; a step costs `c` once (optimizer, bookkeeping)
 and, with more than one rank, a sync whose ring volume grows as (N − 1)/N, beside what sharing a host costs.
-Every term is non-negative. Assumes: gradients synced once per optimizer step, and time linear in b between probes.
+Every term is non-negative.
+Assumes: gradients synced once per optimizer step, and time linear in b between probes.
 """
 
 from __future__ import annotations
