@@ -54,6 +54,8 @@ class StrategyOptions:
     reshard_after_backward: bool = True  # fsdp: false keeps parameters unsharded between micro-steps
     activation_checkpointing: bool = False
     bucket_cap_mb: float = 25.0  # ddp
+    find_unused_parameters: bool = False  # ddp, fsdp: the model's branches may leave parameters unused
+    static_graph: bool = False  # ddp; refused where no_sync would hide the first backward from it
 
 
 @dataclass
