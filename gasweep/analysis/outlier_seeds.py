@@ -1,0 +1,156 @@
+"""Which seeds cannot belong to the rest: corrupt, restarted or mistyped runs.
+
+A seed is compared with the other seeds of its batch size through the pooled spread of all the others
+(externally studentised, so an outlier cannot hide behind the spread it causes). Two seeds that disagree are
+told apart, and a batch's only seed is judged, by the hyperbola through the other batch sizes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.stats import t as student_t
+
+from gasweep.analysis.hyperbola import fit_hyperbola
+from gasweep.analysis.likelihood import Array
+from gasweep.analysis.observation import Observation
+
+SIGNIFICANCE = 0.01
+"""Chance of naming any seed of a clean study, all seeds together."""
+MAX_SHARE = 0.2
+"""At most this share of the seeds is ever set aside; more is not a stray seed but another spread."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutlierSeed:
+    """A seed set aside. `factor`: its steps over what the other observations say."""
+
+    observation: Observation
+    factor: float
+    p_value: float
+
+    def __str__(self) -> str:
+        item = self.observation
+        name = "a seed" if item.seed is None else f"seed {item.seed}"
+        return (
+            f"outlier: {name} at batch {item.batch_size:g} took {math.exp(item.log_interval[1]):.6g} steps, "
+            f"{self.factor:.3g} times the others' (p = {self.p_value:.1g}); set aside"
+        )
+
+
+def find_outlier_seeds(observations: Sequence[Observation]) -> tuple[list[Observation], list[OutlierSeed]]:
+    """The observations to keep, and the seeds set aside, worst first.
+
+    Assumes: log-normal seeds of one relative spread; judged against at least two degrees of freedom.
+    """
+    kept = list(observations)
+    outliers: list[OutlierSeed] = []
+    limit = int(MAX_SHARE * len(kept))
+    while len(outliers) < limit:
+        worst = _worst(kept)
+        if worst is None or worst.p_value >= SIGNIFICANCE:
+            break
+        outliers.append(worst)
+        kept = [item for item in kept if item is not worst.observation]
+    return kept, outliers
+
+
+def _worst(observations: Sequence[Observation]) -> OutlierSeed | None:
+    reached = [item for item in observations if item.is_reached and not item.is_upper_bound]
+    log_steps = np.array([_centre(item) for item in reached])
+    groups: dict[float, list[int]] = {}
+    for index, item in enumerate(reached):
+        groups.setdefault(item.batch_size, []).append(index)
+    candidates = [
+        *_within_groups(reached, log_steps, groups),
+        *_single_seeds(reached, log_steps, groups),
+    ]
+    return min(candidates, key=lambda outlier: outlier.p_value, default=None)
+
+
+def _centre(item: Observation) -> float:
+    low, high = item.log_interval
+    return 0.5 * (low + high) if math.isfinite(low) else high
+
+
+def _within_groups(
+    reached: Sequence[Observation], log_steps: Array, groups: dict[float, list[int]]
+) -> list[OutlierSeed]:
+    """The most deviant seed of each batch size that has several."""
+    squares = {batch: float(((log_steps[m] - log_steps[m].mean()) ** 2).sum()) for batch, m in groups.items()}
+    total = sum(squares.values())
+    freedom = len(reached) - len(groups) - 1
+    if freedom < 2:
+        return []
+    found = []
+    for batch, members in groups.items():
+        if len(members) < 2:
+            continue
+        index = _suspect(batch, members, log_steps, groups, reached)
+        if index is None:
+            continue
+        others = log_steps[[m for m in members if m != index]]
+        rest = total - squares[batch] + float(((others - others.mean()) ** 2).sum())
+        resolution = max(item.log_spacing for item in (reached[m] for m in members))
+        spread = math.sqrt(max(rest / freedom, resolution**2 / 12.0, 1e-8) * (1.0 + 1.0 / len(others)))
+        deviation = float(log_steps[index] - others.mean())
+        found.append(_judge(reached[index], deviation, spread, freedom, len(reached)))
+    return found
+
+
+def _suspect(
+    batch: float,
+    members: Sequence[int],
+    log_steps: Array,
+    groups: dict[float, list[int]],
+    reached: Sequence[Observation],
+) -> int | None:
+    """The seed furthest from the middle of its group; of two, the one further from the others' curve."""
+    if len(members) > 2:
+        return max(members, key=lambda m: abs(float(log_steps[m] - np.median(log_steps[list(members)]))))
+    expected = _from_the_others(batch, log_steps, groups)
+    if expected is None:
+        return None
+    return max(members, key=lambda m: abs(float(log_steps[m]) - expected[0]))
+
+
+def _single_seeds(
+    reached: Sequence[Observation], log_steps: Array, groups: dict[float, list[int]]
+) -> list[OutlierSeed]:
+    """Only seeds of their batch, against the curve through the others, when no batch has several seeds."""
+    if len(groups) < 6 or len(groups) != len(reached):
+        return []
+    found = []
+    for batch, members in groups.items():
+        expected = _from_the_others(batch, log_steps, groups)
+        if expected is not None:
+            mean, spread = expected
+            deviation = float(log_steps[members[0]]) - mean
+            found.append(_judge(reached[members[0]], deviation, spread, len(groups) - 3, len(reached)))
+    return found
+
+
+def _from_the_others(
+    batch: float, log_steps: Array, groups: dict[float, list[int]]
+) -> tuple[float, float] | None:
+    """log S at `batch` by the hyperbola through the other batches' medians, and its standard deviation.
+
+    None when fewer than three others, or when `batch` lies outside them: extrapolating accuses the innocent.
+    """
+    others = sorted(other for other in groups if other != batch)
+    if len(others) < 3 or not others[0] < batch < others[-1]:
+        return None
+    log_batch = np.log(np.array(others))
+    median = np.array([float(np.median(log_steps[groups[other]])) for other in others])
+    fit = fit_hyperbola(log_batch, median, np.ones(len(others)))
+    freedom = max(len(others) - 2, 1)
+    spread = math.sqrt(float((fit.residual**2).sum()) / freedom * (1.0 + 2.0 / len(others)))
+    return float(fit.log_steps(np.log(np.array([batch])))[0]), max(spread, 1e-4)
+
+
+def _judge(item: Observation, deviation: float, spread: float, freedom: int, tests: int) -> OutlierSeed:
+    p_value = min(1.0, 2.0 * tests * float(student_t.sf(abs(deviation) / spread, freedom)))
+    return OutlierSeed(observation=item, factor=math.exp(deviation), p_value=p_value)
