@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from torch import Tensor
 
@@ -53,6 +53,13 @@ class Accumulator(ABC):
 
     loss_is_global: ClassVar[bool] = False
     """True: `loss_sum` is already the sum over all ranks (an order-independent one, say)."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a resumed run needs beyond parameters, optimizer and position: plain JSON data."""
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:  # noqa: B027
+        """The inverse of `state_dict`."""
 
     def gradient_norm(self) -> Tensor:
         """Euclidean norm of the whole gradient, all ranks agreeing; a scalar on the device."""

@@ -39,12 +39,16 @@ class CommunicationMeter:
         self.model = Traffic()
         self.control = Traffic()
 
+    def wire_bytes(self, collective: str, payload_bytes: int) -> int:
+        """What one rank sends for one call over a whole tensor of `payload_bytes`."""
+        return UNITS[collective] * payload_bytes * (self.world_size - 1) // self.world_size
+
     def count(self, collective: str, payload_bytes: int, *, control: bool = False) -> None:
         """One call of `collective` over a whole tensor of `payload_bytes` (an all-gather's output, a
         reduce-scatter's input)."""
         traffic = self.control if control else self.model
-        wire = UNITS[collective] * payload_bytes * (self.world_size - 1) // self.world_size
         traffic.calls[collective] = traffic.calls.get(collective, 0) + 1
+        wire = self.wire_bytes(collective, payload_bytes)
         traffic.num_bytes[collective] = traffic.num_bytes.get(collective, 0) + wire
 
     def reset(self) -> None:

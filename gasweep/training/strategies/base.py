@@ -6,9 +6,9 @@ import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from typing import Any, ClassVar
+from pathlib import Path
+from typing import ClassVar
 
-import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
@@ -61,16 +61,18 @@ class Strategy(ABC):
         """Entered around forward *and* backward of every micro-step but the last of an optimizer step."""
 
     @contextlib.contextmanager
-    def own_gradients(self, hook: GradientHook) -> Iterator[None]:
+    def own_gradients(self, hook: GradientHook, *, take: bool = False) -> Iterator[None]:
         """In the block, `hook(index, gradient)` sees the gradient of each backward alone: whole, this rank's,
         before it is added to anything or synced. What it returns, if not None, takes the gradient's place.
 
         index: position among the module's trainable parameters, in `named_parameters` order. A parameter the
         backward does not reach is not reported.
+        take: the gradient is not added to `.grad` afterwards; only for a strategy that does not sync
+        (`syncs_gradients=False`).
         """
         handles = []
         for index, parameter in enumerate(trainable(self.module)):
-            handles.append(register_gradient_hook(parameter, index, hook))
+            handles += watch_gradient(parameter, index, hook, take=take)
         try:
             yield
         finally:
@@ -87,13 +89,23 @@ class Strategy(ABC):
         own module. Collective: every rank must exhaust it."""
 
     @abstractmethod
-    def save_state(self, optimizer: torch.optim.Optimizer, folder: str) -> dict[str, Any]:
-        """Model and optimizer state for `load_state`: what rank 0 should write itself, or, where the state is
-        sharded, an empty dict after every rank wrote its own part under `folder`."""
+    def write_tensors(self, tensors: dict[str, Tensor], folder: Path) -> None:
+        """Write named tensors (parameters, buffers, optimizer state) into `folder`. Collective; the files are
+        complete when it returns on rank 0, and durable once the caller has synced them."""
 
     @abstractmethod
-    def load_state(self, optimizer: torch.optim.Optimizer, folder: str, state: dict[str, Any]) -> None:
-        """The inverse of `save_state`, bit for bit."""
+    def read_tensors(self, tensors: dict[str, Tensor], folder: Path) -> None:
+        """Fill `tensors` in place, bit for bit, from what any strategy wrote on any number of ranks."""
+
+    @abstractmethod
+    def unsynced_bytes(self, num_micro_steps: int) -> int:
+        """What the optimizer step just metered would have sent, had it synced on every micro-step."""
+
+    def all_reduce_gradients(self, gradients: list[Tensor]) -> None:  # noqa: B027
+        """The sum over ranks, in place; for an accumulator that syncs by itself. Metered as model traffic."""
+
+    def sync_buffers(self) -> None:  # noqa: B027
+        """Give every rank the buffers of rank 0 (running statistics differ between ranks)."""
 
     def all_reduce(self, tensor: Tensor) -> Tensor:
         """Control traffic: the sum over ranks, in place."""
@@ -104,12 +116,20 @@ class Strategy(ABC):
         del self.module
 
 
-def register_gradient_hook(parameter: Tensor, index: int, hook: GradientHook) -> RemovableHandle:
+def watch_gradient(parameter: Tensor, index: int, hook: GradientHook, *, take: bool) -> list[RemovableHandle]:
     """Call `hook(index, gradient)` before each backward's gradient reaches `parameter.grad`."""
-    handle: RemovableHandle = parameter.register_hook(  # type: ignore[no-untyped-call]
-        lambda gradient: hook(index, gradient)
-    )
-    return handle
+    handles: list[RemovableHandle] = [
+        parameter.register_hook(lambda gradient: hook(index, gradient))  # type: ignore[no-untyped-call]
+    ]
+    if take:
+        handles.append(
+            parameter.register_post_accumulate_grad_hook(_drop_gradient)  # type: ignore[no-untyped-call]
+        )
+    return handles
+
+
+def _drop_gradient(parameter: Tensor) -> None:
+    parameter.grad = None
 
 
 def trainable(module: nn.Module) -> list[nn.Parameter]:

@@ -1,0 +1,120 @@
+"""DistributedDataParallel with a summing, metered all-reduce."""
+
+from __future__ import annotations
+
+import contextlib
+from contextlib import AbstractContextManager
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from gasweep.errors import RefusedError
+from gasweep.training.strategies.replicated import ReplicatedStrategy
+
+
+class DdpStrategy(ReplicatedStrategy):
+    """Each gradient bucket is all-reduced once per optimizer step, overlapping the last backward.
+
+    The communication hook replaces DDP's averaging by a plain sum, and counts at the call itself.
+    """
+
+    name = "ddp"
+
+    def prepare(self, module: nn.Module, *, units: list[nn.Module] | None) -> nn.Module:
+        self.module = module
+        self._refuse_static_graph()
+        if not self.syncs_gradients:
+            broadcast_from_rank_0(module)
+            return module
+        on_cuda = self.process.device.startswith("cuda")
+        self._wrapped = DistributedDataParallel(
+            module,
+            device_ids=[torch.device(self.process.device).index] if on_cuda else None,
+            bucket_cap_mb=self.options.bucket_cap_mb,
+            broadcast_buffers=False,
+            gradient_as_bucket_view=True,
+            find_unused_parameters=self.options.find_unused_parameters,
+            static_graph=self.options.static_graph,
+        )
+        self._wrapped.register_comm_hook(None, self._sum_bucket)
+        return self._wrapped
+
+    def no_sync(self) -> AbstractContextManager[object]:
+        if not self.syncs_gradients or self.options.sync_every_micro_step:
+            return contextlib.nullcontext()
+        return self._wrapped.no_sync()
+
+    def all_reduce_gradients(self, gradients: list[Tensor]) -> None:
+        capacity = int(self.options.bucket_cap_mb * 2**20)
+        for bucket in _buckets(gradients, capacity):
+            flat = torch.cat([gradient.reshape(-1) for gradient in bucket])
+            self.meter.count("all_reduce", flat.nbytes)
+            dist.all_reduce(flat)
+            pieces = torch.split(flat, [gradient.numel() for gradient in bucket])
+            torch._foreach_copy_(
+                bucket, [piece.view_as(gradient) for piece, gradient in zip(pieces, bucket, strict=True)]
+            )
+
+    def all_reduce(self, tensor: Tensor) -> Tensor:
+        self.meter.count("all_reduce", tensor.nbytes, control=True)
+        dist.all_reduce(tensor)
+        return tensor
+
+    def sync_buffers(self) -> None:
+        for buffer in self.module.buffers():
+            dist.broadcast(buffer, src=0)
+
+    def unsynced_bytes(self, num_micro_steps: int) -> int:
+        per_sync = 1 if not self.options.sync_every_micro_step else num_micro_steps
+        return self.meter.model.total_bytes // per_sync * num_micro_steps
+
+    def close(self) -> None:
+        self.__dict__.pop("_wrapped", None)
+        super().close()
+
+    def _sum_bucket(self, _state: object, bucket: Any) -> torch.futures.Future[Tensor]:
+        buffer = bucket.buffer()
+        self.meter.count("all_reduce", buffer.nbytes)
+        work = dist.all_reduce(buffer, async_op=True)
+        summed: torch.futures.Future[Tensor] = work.get_future().then(_first_tensor)
+        return summed
+
+    def _refuse_static_graph(self) -> None:
+        if not self.options.static_graph:
+            return
+        if self.accumulation_steps > 1 and not self.options.sync_every_micro_step:
+            raise RefusedError(
+                "strategy_options.static_graph=true cannot be combined with "
+                f"accumulation_steps={self.accumulation_steps}: DDP records its graph in the first backward, "
+                "which no_sync hides from it; use static_graph=false or sync_every_micro_step=true"
+            )
+
+
+def broadcast_from_rank_0(module: nn.Module) -> None:
+    """Make every rank's parameters and buffers those of rank 0."""
+    with torch.no_grad():
+        for tensor in [*module.parameters(), *module.buffers()]:
+            dist.broadcast(tensor, src=0)
+
+
+def _first_tensor(future: torch.futures.Future[Any]) -> Tensor:
+    value = future.value()
+    tensor: Tensor = value[0] if isinstance(value, (list, tuple)) else value
+    return tensor
+
+
+def _buckets(tensors: list[Tensor], capacity_bytes: int) -> list[list[Tensor]]:
+    """Runs of tensors of one dtype holding at most `capacity_bytes` each (or a single larger tensor)."""
+    buckets: list[list[Tensor]] = []
+    size = 0
+    for tensor in tensors:
+        same = buckets and buckets[-1][0].dtype == tensor.dtype
+        if not same or size + tensor.nbytes > capacity_bytes:
+            buckets.append([])
+            size = 0
+        buckets[-1].append(tensor)
+        size += tensor.nbytes
+    return buckets

@@ -1,0 +1,218 @@
+"""FSDP2 (`fully_shard`): parameters, gradients and optimizer state sharded over the ranks."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+from torch.distributed.tensor import DTensor
+from torch.utils.hooks import RemovableHandle
+
+from gasweep.errors import RefusedError
+from gasweep.training.strategies.base import GradientHook, Strategy, watch_gradient
+from gasweep.training.strategies.ddp import broadcast_from_rank_0
+from gasweep.training.strategies.fsdp_collectives import MeteredAllGather, MeteredReduceScatter
+from gasweep.training.strategies.tensor_files import WHOLE_FILE, read_sharded, read_whole, write_sharded
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Unit:
+    """One sharded unit. parameters: (owning module, attribute, index among the trainable parameters)."""
+
+    module: FSDPModule
+    gathers_per_micro_step: int
+    all_gather: MeteredAllGather
+    reduce_scatter: MeteredReduceScatter
+    parameters: list[tuple[nn.Module, str, int]]
+
+
+class FsdpStrategy(Strategy):
+    """One reduce-scatter per unit and optimizer step; unsharded gradients are held between micro-steps, which
+    costs g·P·(1 - 1/N) bytes for P parameters of g bytes each (`sync_every_micro_step` gives that back).
+
+    Parameters are gathered for every forward and, with `reshard_after_forward`, again for every backward;
+    `reshard_after_backward=False` keeps them unsharded from one micro-step to the next: one gather per
+    optimizer step when `reshard_after_forward` is off too, at the memory of the whole parameters.
+
+    A low-precision model is sharded in fp32 and gathered in its own dtype, so gradients are reduced and added
+    up in fp32 and the optimizer steps fp32 parameters.
+    """
+
+    name = "fsdp"
+
+    def prepare(self, module: nn.Module, *, units: list[nn.Module] | None) -> nn.Module:
+        _refuse_old_torch()
+        broadcast_from_rank_0(module)
+        policy = _policy(module)
+        names = [name for name, parameter in module.named_parameters() if parameter.requires_grad]
+        mesh = init_device_mesh(torch.device(self.process.device).type, (self.process.world_size,))
+        for unit in [*(units or []), module]:
+            fully_shard(
+                unit,
+                mesh=mesh,
+                reshard_after_forward=self.options.reshard_after_forward if unit is not module else None,
+                mp_policy=policy,
+            )
+        self.module = module
+        self._root = cast(FSDPModule, module)
+        self._units = [self._meter_unit(unit, names) for unit in _fsdp_modules(module)]
+        if not self.syncs_gradients:
+            self._set_sync(False)
+        return module
+
+    def no_sync(self) -> AbstractContextManager[object]:
+        if not self.syncs_gradients or self.options.sync_every_micro_step:
+            return contextlib.nullcontext()
+        return self._held()
+
+    @contextlib.contextmanager
+    def own_gradients(self, hook: GradientHook, *, take: bool = False) -> Iterator[None]:
+        watched: set[int] = set()
+        handles: list[RemovableHandle] = []
+
+        def watch(unit: _Unit) -> None:
+            for owner, attribute, index in unit.parameters:
+                parameter = getattr(owner, attribute)
+                if index not in watched and not isinstance(parameter, DTensor):
+                    watched.add(index)
+                    handles.extend(watch_gradient(parameter, index, hook, take=take))
+
+        # Only after a unit's own pre-forward hook are its unsharded parameters in place.
+        pre_forward = [
+            cast(nn.Module, unit.module).register_forward_pre_hook(lambda *_, unit=unit: watch(unit))
+            for unit in self._units
+        ]
+        try:
+            yield
+        finally:
+            for handle in [*pre_forward, *handles]:
+                handle.remove()
+
+    def gradient_norm(self, parameters: list[Tensor]) -> Tensor:
+        shards = [local(tensor.grad) for tensor in parameters if tensor.grad is not None]
+        squared = torch.nn.utils.get_total_norm(shards).square()
+        return self.all_reduce(squared).sqrt()
+
+    def full_state(self) -> Iterator[tuple[str, Tensor]]:
+        for name, parameter in self.module.named_parameters():
+            value = parameter.detach()
+            yield name, value.full_tensor() if isinstance(value, DTensor) else value
+        yield from self.module.named_buffers()
+
+    def write_tensors(self, tensors: dict[str, Tensor], folder: Path) -> None:
+        write_sharded(tensors, folder)
+
+    def read_tensors(self, tensors: dict[str, Tensor], folder: Path) -> None:
+        if (folder / WHOLE_FILE).exists():
+            read_whole(tensors, folder)
+        else:
+            read_sharded(tensors, folder)
+
+    def unsynced_bytes(self, num_micro_steps: int) -> int:
+        per_micro_step = sum(
+            unit.gathers_per_micro_step * self.meter.wire_bytes("all_gather", unit.all_gather.payload_bytes)
+            + self.meter.wire_bytes("reduce_scatter", unit.reduce_scatter.payload_bytes)
+            for unit in self._units
+        )
+        return per_micro_step * num_micro_steps
+
+    def all_reduce(self, tensor: Tensor) -> Tensor:
+        self.meter.count("all_reduce", tensor.nbytes, control=True)
+        dist.all_reduce(tensor)
+        return tensor
+
+    def sync_buffers(self) -> None:
+        for buffer in self.module.buffers():
+            dist.broadcast(buffer, src=0)
+
+    def close(self) -> None:
+        self.__dict__.pop("_units", None)
+        self.__dict__.pop("_root", None)
+        super().close()
+
+    @contextlib.contextmanager
+    def _held(self) -> Iterator[None]:
+        self._set_sync(False)
+        try:
+            yield
+        finally:
+            self._set_sync(True)
+
+    def _set_sync(self, sync: bool) -> None:
+        self._root.set_is_last_backward(sync)
+        for unit in self._units:
+            unit.module.set_requires_gradient_sync(sync, recurse=False)
+            if not self.options.reshard_after_backward:
+                unit.module.set_reshard_after_backward(sync, recurse=False)
+
+    def _meter_unit(self, module: FSDPModule, names: list[str]) -> _Unit:
+        # Together: DDP-style averaging is replaced by a plain sum, as one collective without a premultiply.
+        module.set_gradient_divide_factor(1.0)
+        module.set_force_sum_reduction_for_comms(True)
+        if self.options.find_unused_parameters:
+            module.set_reduce_scatter_unused_params(True, recurse=False)
+        all_gather, reduce_scatter = MeteredAllGather(self.meter), MeteredReduceScatter(self.meter)
+        module.set_custom_all_gather(all_gather)
+        module.set_custom_reduce_scatter(reduce_scatter)
+        # The root's parameters are needed first in backward, so FSDP2 never reshards them after forward.
+        reshards = self.options.reshard_after_forward and module is not self._root
+        return _Unit(
+            module=module,
+            gathers_per_micro_step=2 if reshards else 1,
+            all_gather=all_gather,
+            reduce_scatter=reduce_scatter,
+            parameters=_own_parameters(self.module, module, names),
+        )
+
+
+def local(tensor: Tensor) -> Tensor:
+    """This rank's shard, or the tensor itself where nothing is sharded."""
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
+def _refuse_old_torch() -> None:
+    needed = ("set_custom_reduce_scatter", "set_force_sum_reduction_for_comms")
+    if not all(hasattr(FSDPModule, name) for name in needed):
+        raise RefusedError(
+            f"strategy='fsdp' sums and meters gradients through FSDP2 hooks that torch {torch.__version__} "
+            "does not have; use torch >= 2.9, or strategy=ddp"
+        )
+
+
+def _policy(module: nn.Module) -> MixedPrecisionPolicy:
+    """fp32 shards of a low-precision model; the module is converted in place."""
+    low = {p.dtype for p in module.parameters() if p.dtype in (torch.bfloat16, torch.float16)}
+    if not low:
+        return MixedPrecisionPolicy()
+    compute_dtype = low.pop()
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.data = parameter.data.float()
+    return MixedPrecisionPolicy(param_dtype=compute_dtype, reduce_dtype=torch.float32)
+
+
+def _fsdp_modules(root: nn.Module) -> list[FSDPModule]:
+    return [module for module in root.modules() if isinstance(module, FSDPModule)]
+
+
+def _own_parameters(root: nn.Module, unit: Any, names: list[str]) -> list[tuple[nn.Module, str, int]]:
+    """The trainable parameters that `unit` shards itself, not through a unit inside it."""
+    inner = {id(m) for child in _fsdp_modules(unit) if child is not unit for m in cast(Any, child).modules()}
+    index_of = {name: index for index, name in enumerate(names)}
+    own = []
+    for prefix, owner in root.named_modules():
+        inside = any(owner is module for module in unit.modules()) and id(owner) not in inner
+        for attribute, _ in owner.named_parameters(recurse=False) if inside else ():
+            name = f"{prefix}.{attribute}" if prefix else attribute
+            if name in index_of:
+                own.append((owner, attribute, index_of[name]))
+    return own

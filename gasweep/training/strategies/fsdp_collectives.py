@@ -1,0 +1,60 @@
+"""FSDP2's two collectives with a meter in them: counted where they are called."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed.fsdp._fully_shard._fsdp_api import AllGather, ReduceScatter
+
+from gasweep.training.meter import CommunicationMeter
+
+
+class _Allocates:
+    def allocate(self, size: Sequence[Any], *, dtype: torch.dtype, device: torch.device) -> Tensor:
+        return torch.empty(*size, dtype=dtype, device=device)
+
+
+class MeteredAllGather(_Allocates, AllGather):
+    """payload_bytes: of one unit's gathered parameters; 0 before the first call."""
+
+    def __init__(self, meter: CommunicationMeter) -> None:
+        self.payload_bytes = 0
+        self._meter = meter
+
+    def __call__(
+        self, output_tensor: Tensor, input_tensor: Tensor, group: dist.ProcessGroup, async_op: bool = False
+    ) -> dist.Work | None:
+        self.payload_bytes = output_tensor.nbytes
+        self._meter.count("all_gather", output_tensor.nbytes)
+        work: dist.Work | None = dist.all_gather_into_tensor(
+            output_tensor, input_tensor, group=group, async_op=async_op
+        )
+        return work
+
+
+class MeteredReduceScatter(_Allocates, ReduceScatter):
+    """payload_bytes: of one unit's whole gradient; 0 before the first call."""
+
+    def __init__(self, meter: CommunicationMeter) -> None:
+        self.payload_bytes = 0
+        self._meter = meter
+
+    def __call__(
+        self,
+        output_tensor: Tensor,
+        input_tensor: Tensor,
+        group: dist.ProcessGroup,
+        op: Any,
+        async_op: bool = False,
+    ) -> dist.Work | None:
+        assert op == dist.ReduceOp.SUM, op
+        self.payload_bytes = input_tensor.nbytes
+        self._meter.count("reduce_scatter", input_tensor.nbytes)
+        work: dist.Work | None = dist.reduce_scatter_tensor(
+            output_tensor, input_tensor, op=op, group=group, async_op=async_op
+        )
+        return work
