@@ -66,7 +66,8 @@ class FsdpStrategy(Strategy):
         self._root = cast(FSDPModule, module)
         self._units = [self._meter_unit(unit, names) for unit in _fsdp_modules(module)]
         if not self.syncs_gradients:
-            self._set_sync(False)
+            # Every backward stays "the last": FSDP2 tidies its records of the forward order only then.
+            self._root.set_requires_gradient_sync(False)
         return module
 
     def no_sync(self) -> AbstractContextManager[object]:
