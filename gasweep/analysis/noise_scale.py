@@ -1,0 +1,187 @@
+"""One optimizer step's gradient noise from squared norms: unbiased |G|² and tr Σ.
+
+    g_i   mean gradient of group i over its n_i examples; m groups, n = Σ n_i
+    w_i   weight of group i in the step's gradient ḡ = Σ w_i g_i, Σ w_i = 1; n_i / n unless told otherwise
+    G, Σ  mean and covariance of one example's gradient over the population that examples are drawn from
+
+The sampling unit is the example: Var(g_i) = Σ / n_i. Both estimates are unbiased and so may come out on the
+wrong side: |G|² from few samples is often negative and is kept so, since clamping it biases every average
+over steps. tr Σ from groups that make up ḡ cannot be negative, so a negative one is an error.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gasweep.errors import MeasurementError
+
+_ROUNDING = 1e-5  # of Σ w_i |g_i|²: what fp32 norms leave when all groups agree
+
+TOO_FEW_GROUPS = "fewer than 2 groups with examples"
+NOT_FINITE = "not finite"
+STRADDLES_EPOCH = "straddles an epoch"
+DUPLICATES = "holds one example twice"
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoiseMeasurement:
+    """Unbiased estimates from one optimizer step, signed.
+
+    grad_sq_norm: |G|², in gradient units squared.
+    grad_noise_trace: tr Σ per example, in gradient units squared.
+    num_groups, num_examples: m and n, empty groups not counted.
+    optimizer_step, contributions, loss: where in training, when known; contributions in examples.
+    """
+
+    grad_sq_norm: float
+    grad_noise_trace: float
+    num_groups: int
+    num_examples: int
+    optimizer_step: int = 0
+    contributions: int = 0
+    loss: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class NotMeasured:
+    """An optimizer step that says nothing about the noise, and why; counted, never guessed."""
+
+    reason: str
+    optimizer_step: int = 0
+
+
+def measure_groups(
+    sq_norms: Sequence[float],
+    *,
+    counts: Sequence[int],
+    mean_sq_norm: float,
+    weights: Sequence[float] | None = None,
+    dataset_size: int | None = None,
+) -> NoiseMeasurement | NotMeasured:
+    """|G|² and tr Σ from every group's squared norm and that of the step's gradient.
+
+        tr Σ = (Σ w_i |g_i|² − |ḡ|²) / Σ w_i (1 − w_i) / n_i      |G|² = |ḡ|² − tr Σ · Σ w_i² / n_i
+
+    With w_i = n_i / n these are Σ n_i |g_i − ḡ|² / (m − 1) and |ḡ|² − tr Σ / n.
+
+    sq_norms: |g_i|², shape [m], each group's *own mean* gradient: before accumulation, sync and clipping,
+        with any loss scale undone.
+    counts: n_i, shape [m]; groups with 0 examples are left out.
+    mean_sq_norm: |ḡ|², of the very gradient those groups average to.
+    weights: relative w_i, shape [m], when the step does not weigh groups by their examples (a mean of means).
+    dataset_size: D, when the n examples are drawn *without replacement* from D: |G|² is then short of that
+        of the data set by tr Σ / D, which is added back. None: independent draws.
+
+    Returns NotMeasured for fewer than two non-empty groups or a non-finite norm. Raises MeasurementError for
+    a negative tr Σ, which no groups averaging to ḡ can give, and for inputs that do not fit together.
+
+    Source: McCandlish et al. 2018 (arXiv 1812.06162), appendix A.1, from two batch sizes to m groups.
+    Assumes: independent examples within the step; parameters fixed over it.
+    """
+    groups = _non_empty(sq_norms, counts, weights)
+    if len(groups) < 2:
+        return NotMeasured(reason=TOO_FEW_GROUPS)
+    if not all(math.isfinite(q) for q, _, _ in groups) or not math.isfinite(mean_sq_norm):
+        return NotMeasured(reason=NOT_FINITE)
+    total_weight = math.fsum(w for _, _, w in groups)
+    shares = [(q, n, w / total_weight) for q, n, w in groups]
+    spread = math.fsum(w * q for q, _, w in shares) - mean_sq_norm
+    _check_spread(spread, mean_sq_norm)
+    trace = spread / math.fsum(w * (1.0 - w) / n for _, n, w in shares)
+    return finish_measurement(
+        trace=trace,
+        grad_sq_norm=mean_sq_norm - trace * math.fsum(w * w / n for _, n, w in shares),
+        num_groups=len(groups),
+        num_examples=sum(n for _, n, _ in groups),
+        dataset_size=dataset_size,
+    )
+
+
+def finish_measurement(
+    *, trace: float, grad_sq_norm: float, num_groups: int, num_examples: int, dataset_size: int | None
+) -> NoiseMeasurement:
+    """Add what sampling without replacement from `dataset_size` examples took from |G|².
+
+    Source: Cochran, Sampling Techniques (3rd ed.), theorem 2.2: the variance of a mean carries a factor
+    1 − n/D when Σ has the divisor D − 1, so |ḡ|² − tr Σ / n falls short by tr Σ / D.
+    """
+    if dataset_size is not None and num_examples > dataset_size:
+        raise MeasurementError(
+            f"dataset_size={dataset_size} is smaller than the step's {num_examples} examples, so some were "
+            "drawn twice; leave such steps out, or pass dataset_size=None for independent draws"
+        )
+    return NoiseMeasurement(
+        grad_sq_norm=grad_sq_norm + (trace / dataset_size if dataset_size else 0.0),
+        grad_noise_trace=trace,
+        num_groups=num_groups,
+        num_examples=num_examples,
+    )
+
+
+def measure_two_batches(
+    *, small_sq_norm: float, small_batch_size: float, big_sq_norm: float, big_batch_size: float
+) -> NoiseMeasurement | NotMeasured:
+    """|G|² and tr Σ from a small and a big batch's squared gradient norms, as other tools log them.
+
+        small_sq_norm = |G|² + tr Σ / small_batch_size      big_sq_norm = |G|² + tr Σ / big_batch_size
+
+    small_sq_norm: the mean over the small batches' |g|²; with batches of unequal sizes n_i pass
+        small_batch_size = 1 / mean(1 / n_i).
+
+    Neither result is checked for its sign here: the batches need not contain each other, so a single step may
+    give anything. Returns NotMeasured when both sizes are equal, or a norm is not finite.
+
+    Source: McCandlish et al. 2018 (arXiv 1812.06162), equation A.2.
+    """
+    if not math.isfinite(small_sq_norm) or not math.isfinite(big_sq_norm):
+        return NotMeasured(reason=NOT_FINITE)
+    if small_batch_size <= 0 or big_batch_size < small_batch_size:
+        raise MeasurementError(
+            f"small_batch_size={small_batch_size} must be > 0 and at most big_batch_size={big_batch_size}"
+        )
+    if small_batch_size == big_batch_size:
+        return NotMeasured(reason=TOO_FEW_GROUPS)
+    trace = (small_sq_norm - big_sq_norm) / (1.0 / small_batch_size - 1.0 / big_batch_size)
+    grad_sq_norm = (big_batch_size * big_sq_norm - small_batch_size * small_sq_norm) / (
+        big_batch_size - small_batch_size
+    )
+    return NoiseMeasurement(
+        grad_sq_norm=grad_sq_norm,
+        grad_noise_trace=trace,
+        num_groups=2,
+        num_examples=round(big_batch_size),
+    )
+
+
+def negative_trace_error(trace: float) -> MeasurementError:
+    return MeasurementError(
+        f"grad_noise_trace={trace:.6g} must be >= 0: the step's gradient is longer than its groups' can "
+        "average to; give norms of mean gradients (not sums), unscaled, before clipping and sync, of the "
+        "groups that make up this very step"
+    )
+
+
+def _check_spread(spread: float, mean_sq_norm: float) -> None:
+    if spread < -_ROUNDING * abs(mean_sq_norm):
+        raise negative_trace_error(spread)
+
+
+def _non_empty(
+    sq_norms: Sequence[float], counts: Sequence[int], weights: Sequence[float] | None
+) -> list[tuple[float, int, float]]:
+    """(|g_i|², n_i, weight) of the groups that hold examples."""
+    shares = counts if weights is None else weights
+    if not len(sq_norms) == len(counts) == len(shares):
+        raise MeasurementError(
+            f"sq_norms, counts and weights must have one entry per group, not {len(sq_norms)}, {len(counts)} "
+            f"and {len(shares)}"
+        )
+    if any(n < 0 for n in counts) or any(w < 0 for w in shares):
+        raise MeasurementError(f"counts={list(counts)} and weights={list(shares)} must be >= 0")
+    return [
+        (float(q), int(n), float(w))
+        for q, n, w in zip(sq_norms, counts, shares, strict=True)
+        if n > 0 and w > 0
+    ]
