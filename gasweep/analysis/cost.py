@@ -28,7 +28,7 @@ class StepTime:
     """Seconds per optimizer step of a grid point; `source` says where they come from."""
 
     seconds: Estimate
-    source: str  # measured | predicted
+    source: str  # measured | interpolated | predicted
 
 
 @dataclass(frozen=True, kw_only=True)

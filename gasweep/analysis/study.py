@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import t as student_t
 
+from gasweep.analysis.cost_law import sample_law
 from gasweep.analysis.estimate import Estimate
 from gasweep.analysis.fit import FitResult, fit_critical_batch_size
 from gasweep.analysis.learning_rate_choice import Bracket, RateChoice, RateTrial, choose_learning_rate
@@ -107,6 +108,7 @@ class TargetReport:
             "noise_scale": self.noise_scale.to_dict(),
             "flags": list(self.flags),
             "observations": [batch.to_dict() for batch in self.batches],
+            "law": sample_law(self.fit.steps_at, [batch.batch_size for batch in self.batches]),
         }
 
 

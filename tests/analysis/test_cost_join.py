@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from gasweep.analysis.cost import GridPoint, StepTime, join, point_cost, product
-from gasweep.analysis.cost_law import StepsLaw
+from gasweep.analysis.cost_interpolation import StepTimeTable
+from gasweep.analysis.cost_law import SampledLaw, sample_law
 from gasweep.analysis.estimate import Estimate
 
 
@@ -95,29 +96,59 @@ def test_join_keeps_the_grid_order_and_shares_steps_between_factorisations() -> 
     assert costs[1].gpu_hours.value == pytest.approx(60 * 2 / 3600)
 
 
-def test_law_has_the_textbook_values() -> None:
-    law = StepsLaw(min_steps=exact(100), min_examples=exact(6400))
-    assert law.steps(64) == exact(200)
-    assert law.examples(64) == exact(12800)
+def hyperbola(batch: float) -> Estimate:
+    steps = 100 + 6400 / batch
+    return Estimate(value=steps, low=0.9 * steps, high=1.2 * steps)
 
 
-def test_law_interval_covers_planted_constants_when_errors_are_negatively_correlated() -> None:
-    rng = np.random.default_rng(3)
-    cov = 0.05**2 * np.array([[1.0, -0.6], [-0.6, 1.0]])
-    batches = np.array([4.0, 64.0, 1024.0])
-    hits = np.zeros(3)
-    for _ in range(2000):
-        steps, examples = np.array([100.0, 6400.0]) * np.exp(rng.multivariate_normal([0, 0], cov))
-        law = StepsLaw(min_steps=lognormal(steps, 0.05), min_examples=lognormal(examples, 0.05))
-        for i, batch in enumerate(batches):
-            e = law.steps(batch)
-            assert e.low is not None
-            assert e.high is not None
-            hits[i] += e.low <= 100 + 6400 / batch <= e.high
-    assert (hits / 2000 > 0.935).all()
+def sampled() -> SampledLaw:
+    samples = sample_law(hyperbola, [8, 64, 512])
+    return SampledLaw([(s["effective_batch_size"], Estimate(**s["steps"])) for s in samples])
 
 
-def test_law_without_a_resolved_constant_says_which_and_why() -> None:
-    unknown = Estimate(value=None, low=None, high=90.0, reason="no bend in the range")
-    law = StepsLaw(min_steps=unknown, min_examples=exact(6400))
-    assert law.steps(8).reason == "no fitted law: no bend in the range"
+def test_sampled_law_is_exact_where_it_was_sampled() -> None:
+    assert sampled().steps(64) == hyperbola(64)
+    assert sampled().examples(64).value == 12800
+
+
+@pytest.mark.parametrize("batch", [2.7, 31.0, 77.7, 500.0, 2000.0])
+def test_sampled_law_between_samples_is_off_by_less_than_it_states(batch: float) -> None:
+    steps, truth = sampled().steps(batch), hyperbola(batch)
+    for found, planted in [(steps.value, truth.value), (steps.low, truth.low), (steps.high, truth.high)]:
+        assert found == pytest.approx(planted, rel=5e-4)
+
+
+def test_sampled_law_covers_the_measured_range_and_some_more() -> None:
+    assert sampled().range == (2.0, 2048.0)
+    steps = sampled().steps(4096)
+    assert steps.value is None
+    assert steps.reason == "B = 4096 is outside 2..2048, where the law was fitted"
+
+
+def test_a_law_without_a_fit_has_no_samples() -> None:
+    unknown = Estimate(value=None, low=None, high=None, reason="no run reached the target")
+    assert sample_law(lambda batch: unknown, [8, 16]) == []
+    assert sample_law(hyperbola, []) == []
+
+
+def timed(b: int, n: int, g: int, seconds: float) -> tuple[GridPoint, StepTime]:
+    interval = Estimate(value=seconds, low=0.9 * seconds, high=1.1 * seconds)
+    return point(b, n, g), StepTime(seconds=interval, source="measured")
+
+
+def test_seconds_between_two_measured_accumulation_steps_are_interpolated_linearly() -> None:
+    table = StepTimeTable([timed(8, 2, 1, 0.10), timed(8, 2, 9, 0.50), timed(4, 2, 1, 0.07)])
+    middle = table.at(point(8, 2, 3))
+    assert middle is not None
+    assert middle.source == "interpolated"
+    assert middle.seconds.value == pytest.approx(0.2)
+    assert middle.seconds.low == pytest.approx(0.18)
+    measured = table.at(point(8, 2, 9))
+    assert measured is not None
+    assert measured.source == "measured"
+
+
+@pytest.mark.parametrize("unknown", [point(8, 2, 10), point(4, 2, 2), point(8, 1, 1)])
+def test_seconds_are_never_extrapolated(unknown: GridPoint) -> None:
+    table = StepTimeTable([timed(8, 2, 1, 0.10), timed(8, 2, 9, 0.50), timed(4, 2, 1, 0.07)])
+    assert table.at(unknown) is None
