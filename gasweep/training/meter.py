@@ -31,6 +31,15 @@ class Traffic:
         return sum(UNITS[name] * calls for name, calls in self.calls.items())
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StepTraffic:
+    """One optimizer step's traffic, and what it would have been with a sync on every micro-step."""
+
+    model: Traffic
+    control: Traffic
+    unsynced_bytes: int
+
+
 class CommunicationMeter:
     """Traffic since the last `reset`, model traffic (gradients and parameters) and control traffic apart."""
 

@@ -29,14 +29,14 @@ class Precision:
         self.scaler: torch.amp.GradScaler | None = None
         if name == "fp16":
             self.scaler = torch.amp.GradScaler(device.type)
-        self._device_type = device.type
+        self.device = device
         self._autocasts = name in ("bf16", "fp16")
 
     def autocast(self) -> AbstractContextManager[object]:
         """Entered around every forward, training and evaluation alike."""
         if not self._autocasts:
             return contextlib.nullcontext()
-        return torch.autocast(self._device_type, dtype=self.compute_dtype)
+        return torch.autocast(self.device.type, dtype=self.compute_dtype)
 
     def scale(self, loss: Tensor) -> Tensor:
         """The loss as it goes into backward."""

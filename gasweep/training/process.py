@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+from gasweep.errors import GasweepError
 from gasweep.results.records import EvalRecord, StepRecord
 
 
@@ -28,3 +29,7 @@ class Sink(Protocol):
 
 
 StopRequested = Callable[[], bool]
+
+
+class Interrupted(GasweepError):
+    """The run was asked to stop; it can be resumed from the checkpoint it has just written."""

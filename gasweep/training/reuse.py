@@ -18,15 +18,16 @@ from typing import Any
 import numpy as np
 import torch
 import torch.distributed as dist
+from torch._C._distributed_c10d import HashStore, TCPStore
 from torch.nn.parallel import DistributedDataParallel
 
 LEFTOVER_BYTES = 1 << 20  # device memory that may stay allocated after a run: cuBLAS workspaces and the like
 
 
 def warm_up(*, num_threads: int) -> None:
-    """Set the threads of this process and pay the first `DistributedDataParallel` (it imports torch._dynamo)."""
+    """Set this process's threads and pay for the first DistributedDataParallel (it imports torch._dynamo)."""
     torch.set_num_threads(num_threads)
-    store = dist.HashStore()
+    store = HashStore()
     dist.init_process_group("gloo", store=store, rank=0, world_size=1)
     try:
         model = DistributedDataParallel(torch.nn.Linear(1, 1))
@@ -39,7 +40,7 @@ def warm_up(*, num_threads: int) -> None:
 def open_store(host: str, *, world_size: int, timeout_s: float) -> tuple[Any, int]:
     """A store for one attempt's process group, served by this process on a port the system chose, and the
     port. A store per attempt: reusing names in an old one stalls the group."""
-    store = dist.TCPStore(
+    store = TCPStore(
         host,
         0,
         world_size,
@@ -61,7 +62,7 @@ def join_group(*, rank: int, world_size: int, store: Any, device: str, timeout_s
     timeout = timedelta(seconds=timeout_s)
     if isinstance(store, tuple):
         host, port = store
-        store = dist.TCPStore(host, port, world_size, is_master=False, timeout=timeout)
+        store = TCPStore(host, port, world_size, is_master=False, timeout=timeout)
     backend = "cpu:gloo,cuda:nccl" if device.startswith("cuda") else "gloo"
     dist.init_process_group(backend, store=store, rank=rank, world_size=world_size, timeout=timeout)
     try:
@@ -145,7 +146,7 @@ def clean_up() -> bool:
 
     Call after the run's objects have gone out of scope.
     """
-    if dist.is_initialized():
+    if dist.is_initialized():  # type: ignore[no-untyped-call]
         with contextlib.suppress(Exception):
             dist.destroy_process_group()
         return False

@@ -107,6 +107,10 @@ class Strategy(ABC):
     def sync_buffers(self) -> None:  # noqa: B027
         """Give every rank the buffers of rank 0 (running statistics differ between ranks)."""
 
+    def shard(self, tensor: Tensor) -> Tensor:
+        """This rank's part of a parameter or gradient: plain memory, the whole where nothing is sharded."""
+        return tensor
+
     def all_reduce(self, tensor: Tensor) -> Tensor:
         """Control traffic: the sum over ranks, in place."""
         return tensor

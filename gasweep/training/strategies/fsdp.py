@@ -99,7 +99,7 @@ class FsdpStrategy(Strategy):
                 handle.remove()
 
     def gradient_norm(self, parameters: list[Tensor]) -> Tensor:
-        shards = [local(tensor.grad) for tensor in parameters if tensor.grad is not None]
+        shards = [self.shard(tensor.grad) for tensor in parameters if tensor.grad is not None]
         squared = torch.nn.utils.get_total_norm(shards).square()
         return self.all_reduce(squared).sqrt()
 
@@ -134,6 +134,9 @@ class FsdpStrategy(Strategy):
     def sync_buffers(self) -> None:
         for buffer in self.module.buffers():
             dist.broadcast(buffer, src=0)
+
+    def shard(self, tensor: Tensor) -> Tensor:
+        return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
     def close(self) -> None:
         self.__dict__.pop("_units", None)
@@ -173,11 +176,6 @@ class FsdpStrategy(Strategy):
             reduce_scatter=reduce_scatter,
             parameters=_own_parameters(self.module, module, names),
         )
-
-
-def local(tensor: Tensor) -> Tensor:
-    """This rank's shard, or the tensor itself where nothing is sharded."""
-    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
 def _refuse_old_torch() -> None:

@@ -1,0 +1,55 @@
+"""A throughput probe: a few optimizer steps of a run, timed one by one after a warm-up."""
+
+from __future__ import annotations
+
+import time
+
+import torch
+
+from gasweep.errors import ConfigError
+from gasweep.training.advance import Stepper
+from gasweep.training.build import Trainer
+from gasweep.training.process import Interrupted, Sink, StopRequested
+from gasweep.training.progress import RunProgress
+
+
+class Probe:
+    """Times `sweep.probe_optimizer_steps` attempted steps after `sweep.probe_warmup_optimizer_steps`.
+
+    The device is synchronised around every step, so a step's time is its own; nothing is evaluated.
+    """
+
+    def __init__(
+        self, trainer: Trainer, *, progress: RunProgress, sink: Sink, should_stop: StopRequested
+    ) -> None:
+        self.progress = progress
+        self.step_seconds: list[float] = []
+        self.stepper = Stepper(trainer, progress=progress, sink=sink, flags=lambda: (should_stop(), False))
+        self._trainer = trainer
+
+    def run(self) -> None:
+        """Raises Interrupted, on every rank, once rank 0 was asked to stop."""
+        options = self._trainer.parts.spec.config.sweep
+        if options.probe_optimizer_steps < 1 or options.probe_warmup_optimizer_steps < 0:
+            raise ConfigError(
+                f"sweep.probe_optimizer_steps={options.probe_optimizer_steps} must be >= 1 and "
+                f"sweep.probe_warmup_optimizer_steps={options.probe_warmup_optimizer_steps} must be >= 0"
+            )
+        started = time.perf_counter()
+        for number in range(options.probe_warmup_optimizer_steps + options.probe_optimizer_steps):
+            seconds = self._timed_step()
+            if number >= options.probe_warmup_optimizer_steps:
+                self.step_seconds.append(seconds)
+        self.progress.wall_s = time.perf_counter() - started
+        self.stepper.log.hand_over(now=True)
+
+    def _timed_step(self) -> float:
+        device = self._trainer.parts.device
+        started = time.perf_counter()
+        readings = self.stepper.attempt()
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        seconds = time.perf_counter() - started
+        if any(reading.flags[0] for reading in readings):
+            raise Interrupted(f"probe {self._trainer.parts.spec.run_id} was asked to stop")
+        return seconds
