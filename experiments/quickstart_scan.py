@@ -1,10 +1,10 @@
-"""Where is the knee? Steps to target of one task over (B, lr, seed), in a plain loop without gasweep's trainer.
+"""Where is the knee? Steps to target over (B, lr, seed), in a plain loop without gasweep's trainer.
 
     python experiments/quickstart_scan.py                      the grid of configs/quickstart.yaml
     python experiments/quickstart_scan.py --learning-rates 0.02 0.05 ... --base-batch-size 0 --seeds 0
 
-The loop is what a sweep's convergence runs do: fp32, one thread, SGD, a fresh permutation per epoch, evaluation
-on the same held-out examples at a spacing of 5 % of the steps taken, first crossing interpolated linearly.
+The loop is what a sweep's convergence runs do: fp32, one thread, SGD, a fresh permutation per epoch,
+evaluation on the same held-out examples at a spacing of 5 % of the steps taken, first crossing interpolated.
 It prints S per (B, lr, seed), the best rate per B and where it lies in the grid, a least-squares hyperbola
 log S = log S_min + log(1 + B_crit/B), and the seconds that all runs took.
 """
@@ -60,7 +60,7 @@ def steps_to_target(
     target: float,
     budget: Budget,
 ) -> float | None:
-    """Interpolated optimizer steps at the first crossing; None when the budget ends first or loss explodes."""
+    """Interpolated steps at the first crossing; None when the budget ends first or the loss explodes."""
     torch.manual_seed(seed)
     model = task.build_model()
     parameters = list(model.parameters())
@@ -107,10 +107,9 @@ def report(args: argparse.Namespace, steps: dict[tuple[int, float, int], float |
         edge = "" if 0 < winner < len(means) - 1 else "   EDGE"
         best[batch_size] = means[winner]
         cells = "  ".join(f"{mean:9.1f}" for mean in means)
-        seeds = [
-            f"{steps[batch_size, args.learning_rates[winner], seed] or np.nan:.1f}" for seed in args.seeds
-        ]
-        print(f"B={batch_size:5d}  {cells}  best {args.learning_rates[winner]:g}: {', '.join(seeds)}{edge}")
+        rate = args.learning_rates[winner]
+        runs = ", ".join(f"{steps[batch_size, rate, seed] or np.nan:.1f}" for seed in args.seeds)
+        print(f"B={batch_size:5d}  {cells}  best {rate:g}: {runs}{edge}")
     reached = {b: s for b, s in best.items() if np.isfinite(s)}
     batch_sizes, mean_steps = np.array(list(reached)), np.array(list(reached.values()))
     s_min, b_crit = fit_hyperbola(batch_sizes, mean_steps)

@@ -16,7 +16,7 @@ def require_whole(task: str, name: str, value: int, *, at_least: int) -> None:
 def require_number(
     task: str, name: str, value: float, *, low: float, high: float = math.inf, low_included: bool = True
 ) -> None:
-    """Raise TaskError unless `value` is a finite number in [low, high], or (low, high] if not `low_included`."""
+    """Raise TaskError unless `value` is a finite number between `low` and `high`."""
     number = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
     inside = number and low <= value <= high and (low_included or value > low)
     if not inside:

@@ -11,6 +11,7 @@ import numpy as np
 from gasweep.errors import MissingDependencyError
 from gasweep.tasks.arguments import refuse_root, require_number
 from gasweep.tasks.classification import ImageClassification, LabelledImages
+from gasweep.tasks.counter_noise import random_words
 
 if TYPE_CHECKING:
     from torch import nn
@@ -54,7 +55,8 @@ class Digits(ImageClassification):
         return round(NUM_DIGITS * self.eval_fraction)
 
     def _order(self) -> np.ndarray[Any, Any]:
-        return np.random.Generator(np.random.PCG64(SPLIT_SEED)).permutation(NUM_DIGITS)
+        words = random_words(np.arange(NUM_DIGITS, dtype=np.uint64), seed=SPLIT_SEED)
+        return np.argsort(words)
 
     def _take(self, indices: np.ndarray[Any, Any]) -> LabelledImages:
         pixels, labels = _load()
