@@ -11,7 +11,7 @@ import numpy as np
 
 from gasweep.analysis.estimate import Estimate
 from gasweep.report import numbers
-from gasweep.report.study_view import ObservationView, RatePoint, TargetView, rate_curve, read_study
+from gasweep.report.study_view import ObservationView, RateView, TargetView, read_study
 
 # Okabe & Ito 2008: told apart with every common colour blindness and in print.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -76,11 +76,13 @@ def _draw_target(axis: Any, view: TargetView, index: int, *, in_examples: bool) 
 
 def _draw_law(axis: Any, view: TargetView, colour: str, *, in_examples: bool) -> None:
     batches = [observation.effective_batch_size for observation in view.observations]
-    if not view.has_law or not batches:
+    if view.law is None or not batches:
         return
-    grid = np.geomspace(min(batches) / 1.6, max(batches) * 1.6, 160)
+    low, high = view.law.range
+    grid = np.geomspace(max(min(batches) / 1.6, low), min(max(batches) * 1.6, high), 160)[1:-1]
     law = [view.law.examples(b) if in_examples else view.law.steps(b) for b in grid]
-    axis.plot(grid, [e.value for e in law], color=colour, linewidth=1.6, zorder=3)
+    drawn = [(b, e.value) for b, e in zip(grid, law, strict=True) if e.value]
+    axis.plot(*_columns(drawn), color=colour, linewidth=1.6, zorder=3)
     inside = [(b, e.low, e.high) for b, e in zip(grid, law, strict=True) if e.low and e.high]
     if inside:
         axis.fill_between(*zip(*inside, strict=True), color=colour, alpha=0.16, linewidth=0, zorder=1)
@@ -101,22 +103,20 @@ def _draw_critical(axis: Any, critical: Estimate, colour: str) -> None:
 def _draw_observation(
     axis: Any, observation: ObservationView, colour: str, marker: str, *, in_examples: bool
 ) -> None:
-    batch = observation.effective_batch_size
+    batch, steps = observation.effective_batch_size, observation.steps
     unit = batch if in_examples else 1.0
     for seed in observation.seeds:
         if seed.steps is not None:
-            axis.plot(batch, seed.steps * unit, ".", color=colour, alpha=0.35, markersize=4, zorder=3)
-    if observation.steps is None:
+            dot = "x" if seed.outlier else "."
+            axis.plot(batch, seed.steps * unit, dot, color=colour, alpha=0.4, markersize=4, zorder=3)
+    if steps.value is None:
         if observation.at_least is not None:
             axis.plot(batch, observation.at_least * unit, "^", **_open(colour), markersize=8, zorder=5)
         return
-    if observation.low is not None and observation.high is not None:
-        axis.vlines(
-            batch, observation.low * unit, observation.high * unit, color=colour, linewidth=1.1, zorder=4
-        )
-    filled = observation.in_fit and not observation.at_edge
-    style = {"markerfacecolor": colour, "markeredgecolor": colour} if filled else _open(colour)
-    axis.plot(batch, observation.steps * unit, marker, **style, markersize=6, zorder=5)
+    if observation.spread is not None:
+        axis.vlines(batch, *(s * unit for s in observation.spread), color=colour, linewidth=1.1, zorder=4)
+    style = _open(colour) if observation.flagged else {"color": colour}
+    axis.plot(batch, steps.value * unit, marker, **style, markersize=6, zorder=5)
 
 
 def _open(colour: str) -> dict[str, Any]:
@@ -163,9 +163,9 @@ def _legend(figure: Any, axis: Any, targets: list[TargetView]) -> None:
         handles.append(Line2D([], [], color=colour, marker=marker, markersize=5, label=label))
     seen = [o for view in targets for o in view.observations]
     grey = "#555555"
-    if any(view.has_law for view in targets):
+    if any(view.law is not None for view in targets):
         handles.append(Patch(color=grey, alpha=0.2, linewidth=0, label="95 % band of the fitted law"))
-    if any(o.steps is not None and (o.at_edge or not o.in_fit) for o in seen):
+    if any(o.steps.value is not None and o.flagged for o in seen):
         handles.append(
             Line2D(
                 [],
@@ -173,10 +173,10 @@ def _legend(figure: Any, axis: Any, targets: list[TargetView]) -> None:
                 linestyle="",
                 marker="o",
                 **_open(grey),
-                label="learning rate at the grid's edge, or not in the fit",
+                label="flagged: rate at the grid's edge, or not in the fit",
             )
         )
-    if any(o.steps is None for o in seen):
+    if any(o.steps.value is None for o in seen):
         handles.append(
             Line2D([], [], linestyle="", marker="^", **_open(grey), label="target not reached: at least this")
         )
@@ -191,11 +191,12 @@ def _draw_learning_rates(axis: Any, view: TargetView) -> None:
     shades = colormaps["viridis"](np.linspace(0.0, 0.85, max(len(view.observations), 1)))
     for shade, observation in zip(shades, view.observations, strict=False):
         label = f"B = {observation.effective_batch_size:g}"
-        curve = rate_curve(observation)
-        reached = [(point.learning_rate, point.steps) for point in curve if point.steps is not None]
+        reached = [
+            (r.learning_rate, r.steps.value) for r in observation.rates if r.learning_rate and r.steps.value
+        ]
         axis.plot(*_columns(reached), "-", color=shade, linewidth=1.2, label=label)
-        for point in curve:
-            _draw_rate(axis, point, observation, shade)
+        for rate in observation.rates:
+            _draw_rate(axis, rate, observation, shade)
     axis.set(xscale="log", xlabel="learning rate", ylabel="optimizer steps to target")
     _log_steps(axis)
     _rate_ticks(axis, view)
@@ -208,27 +209,29 @@ def _draw_learning_rates(axis: Any, view: TargetView) -> None:
 def _rate_ticks(axis: Any, view: TargetView) -> None:
     from matplotlib.ticker import NullLocator
 
-    rates = sorted({point.learning_rate for o in view.observations for point in rate_curve(o)})
+    rates = sorted({r.learning_rate for o in view.observations for r in o.rates if r.learning_rate})
     if 0 < len(rates) <= 12:
         axis.set_xticks(rates, [f"{rate:g}" for rate in rates])
         axis.xaxis.set_minor_locator(NullLocator())
 
 
-def _draw_rate(axis: Any, point: RatePoint, observation: ObservationView, colour: Any) -> None:
-    """A filled dot where every seed reached the target, an open triangle where one did not."""
-    if point.steps is None:
-        if point.at_least is not None:
-            axis.plot(point.learning_rate, point.at_least, "^", **_open(colour), markersize=6)
+def _draw_rate(axis: Any, rate: RateView, observation: ObservationView, colour: Any) -> None:
+    """A filled dot where every seed reached the target, an open triangle where one did not.
+
+    A rate at which a seed diverged is a cross on the upper edge of the plot.
+    """
+    if rate.learning_rate is None:
         return
-    axis.plot(point.learning_rate, point.steps, "o", color=colour, markersize=4)
-    if point.learning_rate == observation.learning_rate:
-        axis.plot(
-            point.learning_rate,
-            point.steps,
-            "o",
-            **(_open(colour) | {"markerfacecolor": "none"}),
-            markersize=9,
-        )
+    if rate.num_diverged:
+        axis.plot(rate.learning_rate, 0.97, "x", color=colour, transform=axis.get_xaxis_transform())
+    elif rate.steps.value is None:
+        if rate.steps.low is not None:
+            axis.plot(rate.learning_rate, rate.steps.low, "^", **_open(colour), markersize=6)
+    else:
+        axis.plot(rate.learning_rate, rate.steps.value, "o", color=colour, markersize=4)
+        if rate.learning_rate == observation.learning_rate:
+            ring = _open(colour) | {"markerfacecolor": "none"}
+            axis.plot(rate.learning_rate, rate.steps.value, "o", **ring, markersize=9)
 
 
 def _columns(pairs: list[tuple[float, float]]) -> tuple[list[float], list[float]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from gasweep.analysis.cost_law import StepsLaw
+from gasweep.analysis.cost_law import SampledLaw
 from gasweep.analysis.estimate import Estimate
 
 UNKNOWN = Estimate(value=None, low=None, high=None, reason="not estimated")
@@ -13,54 +13,68 @@ UNKNOWN = Estimate(value=None, low=None, high=None, reason="not estimated")
 
 @dataclass(frozen=True, kw_only=True)
 class SeedView:
-    """One run at a batch size and learning rate; `steps` is None when it did not reach the target."""
+    """One run at the chosen learning rate.
 
-    seed: int | None
-    learning_rate: float | None
+    steps: None when it did not reach the target; the evaluation interval's middle when only that is known.
+    """
+
+    seed: int | str | None
     steps: float | None
-    at_least: float | None  # optimizer steps seen without reaching the target
+    outlier: bool
 
 
 @dataclass(frozen=True, kw_only=True)
-class RatePoint:
-    """One learning rate at one batch size; `steps` is the seed mean, None when a seed missed the target."""
+class RateView:
+    """One learning rate at one batch size; `steps` is the seed mean, bounded below alone if a seed missed."""
 
-    learning_rate: float
-    steps: float | None
-    at_least: float | None
-    num_reached: int
-    num_runs: int
+    learning_rate: float | None
+    steps: Estimate
+    num_seeds: int
+    num_censored: int
+    num_diverged: int
 
 
 @dataclass(frozen=True, kw_only=True)
 class ObservationView:
-    """What is known at one effective batch size.
+    """What was seen at one effective batch size.
 
-    steps: of the winning learning rate, over seeds; None when it is only bounded below by `at_least`.
-    low, high: the spread drawn as an error bar.
-    label: how the winning rate was found (bracketed, edge, ...).
+    steps: seed mean at the chosen learning rate with its own interval; only bounded below when censored.
+    role: what it is to the fit: exact, upper bound (rate at the grid's edge), lower bound or excluded.
+    label: what the neighbouring rates say about the chosen one (bracketed, edge, tie, ...).
     """
 
     effective_batch_size: float
-    steps: float | None
-    low: float | None
-    high: float | None
-    at_least: float | None
+    steps: Estimate
     learning_rate: float | None
-    label: str | None
-    in_fit: bool
+    label: str
+    role: str
+    reason: str | None
     seeds: tuple[SeedView, ...]
-    runs: tuple[SeedView, ...]
+    rates: tuple[RateView, ...]
 
     @property
-    def at_edge(self) -> bool:
-        """Whether the best rate is the first or last one tried, so that a better one may exist."""
-        return self.label is not None and "edge" in self.label
+    def flagged(self) -> bool:
+        """Whether it is not simply a measured point of the fit."""
+        return self.role != "exact"
+
+    @property
+    def at_least(self) -> float | None:
+        """A lower bound on the steps, where there is no value; without a chosen rate, the lowest of all."""
+        if self.steps.value is not None or self.steps.low is not None:
+            return self.steps.low
+        bounds = [rate.steps.low for rate in self.rates if rate.steps.low is not None]
+        return min(bounds) if bounds else None
+
+    @property
+    def spread(self) -> tuple[float, float] | None:
+        """The least and most steps over the seeds that reached the target; None without two of them."""
+        known = [seed.steps for seed in self.seeds if seed.steps is not None]
+        return (min(known), max(known)) if len(known) > 1 else None
 
 
 @dataclass(frozen=True, kw_only=True)
 class TargetView:
-    """One target's answer and what it rests on."""
+    """One target's answer and what it rests on; `law` is None when nothing could be fitted."""
 
     target: str
     critical_batch_size: Estimate
@@ -70,46 +84,21 @@ class TargetView:
     noise_scale: Estimate
     flags: tuple[str, ...]
     observations: tuple[ObservationView, ...]
-
-    @property
-    def law(self) -> StepsLaw:
-        return StepsLaw(min_steps=self.min_steps, min_examples=self.min_examples)
-
-    @property
-    def has_law(self) -> bool:
-        return self.min_steps.value is not None and self.min_examples.value is not None
+    law: SampledLaw | None
 
 
 def read_study(study: dict[str, Any]) -> list[TargetView]:
-    """Views of `fit`'s JSON object, observations sorted by effective batch size."""
+    """Views of `fit`'s JSON object, observations by ascending effective batch size."""
     return [_target(entry) for entry in study["targets"]]
-
-
-def rate_curve(observation: ObservationView) -> list[RatePoint]:
-    """The learning rates tried at one batch size, ascending."""
-    by_rate: dict[float, list[SeedView]] = {}
-    for run in observation.runs:
-        if run.learning_rate is not None:
-            by_rate.setdefault(run.learning_rate, []).append(run)
-    return [_rate_point(rate, runs) for rate, runs in sorted(by_rate.items())]
-
-
-def _rate_point(rate: float, runs: list[SeedView]) -> RatePoint:
-    steps = [run.steps for run in runs if run.steps is not None]
-    seen = [s for run in runs if (s := run.steps or run.at_least) is not None]
-    return RatePoint(
-        learning_rate=rate,
-        steps=sum(steps) / len(steps) if len(steps) == len(runs) else None,
-        at_least=sum(seen) / len(seen) if seen else None,
-        num_reached=len(steps),
-        num_runs=len(runs),
-    )
 
 
 def _target(entry: dict[str, Any]) -> TargetView:
     observations = sorted(map(_observation, entry["observations"]), key=lambda o: o.effective_batch_size)
+    samples = [
+        (float(item["effective_batch_size"]), _estimate(item["steps"])) for item in entry.get("law") or ()
+    ]
     return TargetView(
-        target=_target_name(entry["target"]),
+        target=str(entry["target"]),
         critical_batch_size=_estimate(entry.get("critical_batch_size")),
         min_steps=_estimate(entry.get("min_steps")),
         min_examples=_estimate(entry.get("min_examples")),
@@ -117,18 +106,8 @@ def _target(entry: dict[str, Any]) -> TargetView:
         noise_scale=_estimate(entry.get("noise_scale")),
         flags=tuple(entry.get("flags") or ()),
         observations=tuple(observations),
+        law=SampledLaw(samples) if samples else None,
     )
-
-
-def _target_name(target: Any) -> str:
-    if isinstance(target, dict):
-        sign = "≥" if target.get("mode") == "max" else "≤"
-        return f"{target.get('metric', 'target')} {sign} {_number(target.get('value'))}"
-    return _number(target)
-
-
-def _number(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, int | float) else str(value)
 
 
 def _estimate(data: dict[str, Any] | None) -> Estimate:
@@ -140,22 +119,28 @@ def _estimate(data: dict[str, Any] | None) -> Estimate:
 def _observation(data: dict[str, Any]) -> ObservationView:
     return ObservationView(
         effective_batch_size=float(data["effective_batch_size"]),
-        steps=data.get("steps_to_target"),
-        low=data.get("steps_low"),
-        high=data.get("steps_high"),
-        at_least=data.get("steps_at_least"),
-        learning_rate=data.get("learning_rate"),
-        label=data.get("learning_rate_label"),
-        in_fit=bool(data.get("in_fit", True)),
-        seeds=tuple(map(_seed, data.get("seeds") or ())),
-        runs=tuple(map(_seed, data.get("runs") or ())),
+        steps=_estimate(data["steps_to_target"]),
+        learning_rate=data["learning_rate"],
+        label=str(data["learning_rate_label"]),
+        role=str(data["role"]),
+        reason=data["reason"],
+        seeds=tuple(map(_seed, data["seeds"])),
+        rates=tuple(map(_rate, data["learning_rates"])),
     )
 
 
 def _seed(data: dict[str, Any]) -> SeedView:
-    return SeedView(
-        seed=data.get("seed"),
-        learning_rate=data.get("learning_rate"),
-        steps=data.get("steps_to_target"),
-        at_least=data.get("last_optimizer_step"),
+    steps = data["steps_to_target"]
+    if steps is None and data["evaluation_high"] is not None:
+        steps = 0.5 * ((data["evaluation_low"] or 0.0) + data["evaluation_high"])
+    return SeedView(seed=data["seed"], steps=steps, outlier=bool(data["outlier"]))
+
+
+def _rate(data: dict[str, Any]) -> RateView:
+    return RateView(
+        learning_rate=data["learning_rate"],
+        steps=_estimate(data["steps_to_target"]),
+        num_seeds=int(data["num_seeds"]),
+        num_censored=int(data["num_censored"]),
+        num_diverged=int(data["num_diverged"]),
     )

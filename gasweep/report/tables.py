@@ -31,7 +31,11 @@ def steps_table(study: dict[str, Any]) -> list[str]:
     """Steps to target per effective batch size, with the winning learning rate and what to beware of."""
     lines: list[str] = []
     for view in read_study(study):
-        lines += [f"target {view.target}", *_table(_HEADER, [_steps_row(o) for o in view.observations]), ""]
+        lines += [
+            f"target {view.target}",
+            *_table(STEPS_HEADER, [steps_row(o) for o in view.observations]),
+            "",
+        ]
     return lines[:-1]
 
 
@@ -45,31 +49,34 @@ def estimate_lines(study: dict[str, Any]) -> list[str]:
     return lines
 
 
-_HEADER = ("B", "steps", "seeds' range", "examples", "learning rate", "reached", "note")
+STEPS_HEADER = ("B", "steps", "seeds' range", "examples", "learning rate", "reached", "note")
 
 
-def _steps_row(observation: ObservationView) -> list[str]:
-    steps, batch = observation.steps, observation.effective_batch_size
+def steps_row(observation: ObservationView) -> list[str]:
+    """The cells under `STEPS_HEADER`."""
+    batch, rate = observation.effective_batch_size, observation.learning_rate
     reached = sum(seed.steps is not None for seed in observation.seeds)
-    notes = [observation.label or ""] + ([] if observation.in_fit else ["not in the fit"])
-    spread = (
-        ""
-        if observation.low is None or observation.high is None
-        else f"{numbers.number(observation.low)}–{numbers.number(observation.high)}"
-    )
     return [
-        f"{batch:,g}",
-        _at_least(observation.at_least) if steps is None else numbers.number(steps),
-        spread,
-        _at_least(observation.at_least, batch) if steps is None else numbers.number(steps * batch),
-        "" if observation.learning_rate is None else f"{observation.learning_rate:g}",
+        numbers.number(batch),
+        _steps(observation),
+        "–".join(map(numbers.number, observation.spread or ())),
+        _steps(observation, batch),
+        "" if rate is None else f"{rate:g}",
         f"{reached}/{len(observation.seeds)}",
-        ", ".join(filter(None, notes)),
+        _note(observation),
     ]
 
 
-def _at_least(bound: float | None, unit: float = 1.0) -> str:
-    return "none" if bound is None else f"≥ {numbers.number(bound * unit)}"
+def _steps(observation: ObservationView, unit: float = 1.0) -> str:
+    if observation.steps.value is not None:
+        return numbers.number(observation.steps.value * unit)
+    return "none" if observation.at_least is None else f"≥ {numbers.number(observation.at_least * unit)}"
+
+
+def _note(observation: ObservationView) -> str:
+    outliers = [str(seed.seed) for seed in observation.seeds if seed.outlier]
+    notes = [observation.label, observation.reason or ""]
+    return "; ".join(filter(None, [*notes, f"outlier seed {', '.join(outliers)}" if outliers else ""]))
 
 
 def _estimates(view: TargetView) -> list[tuple[str, str]]:

@@ -1,0 +1,103 @@
+// Time against cost: every grid layout, the Pareto front, and the best within a limit.
+
+const STANDINGS = {
+  front: { cls: "", mark: "circle", r: 6, words: "on the Pareto front" },
+  close: { cls: "open", mark: "circle", r: 5, words: "not told apart from the front by these intervals" },
+  dominated: { cls: "muted", mark: "square", r: 3.5, words: "dominated" },
+};
+
+function setUpCost(data, selected) {
+  const host = byId("cost-chart");
+  if (!host) return () => {};
+  const draw = chart(host, () => describeCost(data, data.targets[selected()], selected()));
+  const answer = () => {
+    showChoice(data, selected(), { input: "deadline", unit: "deadline-unit", limited: "wall_clock_s", objective: "gpu_hours" });
+    showChoice(data, selected(), { input: "budget", unit: null, limited: "gpu_hours", objective: "wall_clock_s" });
+  };
+  for (const id of ["deadline", "deadline-unit", "budget"]) byId(id).addEventListener("input", answer);
+  return () => {
+    const resolved = data.targets[selected()].costs.some((c) => c.wall_clock_s[0] !== null);
+    byId("cost-body").hidden = !resolved;
+    byId("cost-missing").hidden = resolved;
+    if (!resolved) return;
+    draw();
+    suggestLimits(data.targets[selected()].costs);
+    answer();
+  };
+}
+
+const resolvedCosts = (target) => target.costs.filter((c) => c.wall_clock_s[0] !== null);
+
+function describeCost(data, target, index) {
+  const costs = resolvedCosts(target);
+  const front = costs.filter((c) => c.standing === "front").sort((p, q) => p.wall_clock_s[0] - q.wall_clock_s[0]);
+  const cls = seriesClass(index);
+  const both = (c, name) => [c[name][1], c[name][2]].every((v) => v !== null);
+  const layers = ["dominated", "close", "front"].map((place) => ({
+    type: "marks",
+    cls: place === "dominated" ? "muted" : cls,
+    points: costs.filter((c) => c.standing === place).map((c) => costMark(data, c)),
+  }));
+  const timed = front.filter((c) => both(c, "wall_clock_s")).map((c) => [c.gpu_hours[0], c.wall_clock_s[1], c.wall_clock_s[2]]);
+  const priced = front.filter((c) => both(c, "gpu_hours")).map((c) => [c.wall_clock_s[0], c.gpu_hours[1], c.gpu_hours[2]]);
+  return {
+    label: "wall-clock to target against GPU-hours for every layout; the front is listed below",
+    x: { label: "wall-clock to target", domain: domain(costs.map((c) => c.wall_clock_s[0])), format: duration },
+    y: { label: "GPU-hours to target", domain: domain(costs.map((c) => c.gpu_hours[0])), format: (v) => number(v, 2) },
+    layers: [
+      { type: "steps", cls: `${cls} thin`, points: lowerHull(front) },
+      { type: "beams", cls: `${cls} faded`, points: timed },
+      { type: "whiskers", cls: `${cls} faded`, points: priced },
+      ...layers,
+    ],
+  };
+}
+
+// The front in these two costs alone: the third (examples) can put further points on it.
+function lowerHull(front) {
+  const points = [];
+  for (const c of front) {
+    const [x, y] = [c.wall_clock_s[0], c.gpu_hours[0]];
+    if (!points.length || y < points[points.length - 1][1]) points.push([x, y]);
+  }
+  return points;
+}
+
+function costMark(data, cost) {
+  const { cls, mark, r, words } = STANDINGS[cost.standing];
+  const text = `${layoutName(data.layouts[cost.layout])} = B ${number(data.layouts[cost.layout][3])}\n${duration(cost.wall_clock_s[0])}, ${gpuHours(cost.gpu_hours[0])}, ${number(cost.examples[0])} examples\n${words}`;
+  return { x: cost.wall_clock_s[0], y: cost.gpu_hours[0], cls, mark, r, text };
+}
+
+function suggestLimits(costs) {
+  const middle = (name) => {
+    const values = costs.map((c) => c[name][0]).filter((v) => v !== null).sort((p, q) => p - q);
+    return values[values.length >> 1];
+  };
+  const seconds = middle("wall_clock_s");
+  const unit = [86400, 3600, 60].find((size) => seconds >= 2 * size) ?? 1;
+  byId("deadline-unit").value = String(unit);
+  byId("deadline").value = String(Number((seconds / unit).toPrecision(2)));
+  byId("budget").value = String(Number(middle("gpu_hours").toPrecision(2)));
+}
+
+function showChoice(data, selected, { input, unit, limited, objective }) {
+  const limit = Number(byId(input).value) * (unit ? Number(byId(unit).value) : 1);
+  const host = byId(`${input}-answer`);
+  if (!(limit > 0)) {
+    host.value = "give a number above 0";
+    return;
+  }
+  const order = (p, q) => p[objective][0] - q[objective][0] || p[limited][0] - q[limited][0];
+  const within = resolvedCosts(data.targets[selected]).filter((c) => c[limited][0] <= limit).sort(order);
+  const safe = within.find((c) => c[limited][2] !== null && c[limited][2] <= limit);
+  host.value = within.length ? choiceText(data, within[0], safe) : "no layout of the grid is within this limit";
+}
+
+function choiceText(data, expected, safe) {
+  const say = (c) =>
+    `${layoutName(data.layouts[c.layout])}: ${estimate(c.wall_clock_s, duration)}, ${gpuHours(c.gpu_hours[0])}`;
+  if (safe === expected) return `${say(expected)}. Within the limit at 95 %.`;
+  const sure = safe ? `Surely within it (95 %): ${say(safe)}.` : "None is surely within it.";
+  return `${say(expected)}, as expected, but its interval crosses the limit. ${sure}`;
+}

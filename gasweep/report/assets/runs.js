@@ -1,0 +1,80 @@
+// The table of every run: sorted by any column, filtered by state and text.
+
+const RUN_HEADS = {
+  state: ["state", "text"],
+  kind: ["kind", "text"],
+  effective_batch_size: ["B"],
+  micro_batch_size: ["b"],
+  world_size: ["N"],
+  accumulation_steps: ["G"],
+  learning_rate: ["learning rate"],
+  seed: ["seed"],
+  optimizer_steps: ["optimizer steps"],
+  final_metric: ["last metric"],
+  wall_s: ["wall-clock"],
+  seconds_per_optimizer_step: ["per step"],
+  examples_per_s: ["examples/s"],
+  num_attempts: ["attempts"],
+  axes: ["axes", "text"],
+  reason: ["reason", "wide"],
+  run_id: ["run", "text"],
+};
+
+const RUN_FORMATS = { wall_s: duration, seconds_per_optimizer_step: duration, seed: String, learning_rate: number };
+
+function setUpRuns({ columns, rows }) {
+  const table = byId("runs-table");
+  if (!table) return;
+  const used = columns.map((name, i) => i).filter((i) => rows.some((row) => row[i] !== null && row[i] !== ""));
+  const state = { by: null, down: false };
+  const search = byId("runs-search");
+  const states = byId("runs-state");
+  for (const name of [...new Set(rows.map((row) => row[0]))].sort()) states.append(element("option", { value: name }, name));
+  const body = table.tBodies[0];
+  const update = () => {
+    const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
+    const shown = rows.filter((row) => (!states.value || row[0] === states.value) && words.every((w) => rowText(row).includes(w)));
+    if (state.by !== null) shown.sort((p, q) => compareCells(p[state.by], q[state.by], state.down));
+    body.replaceChildren(...shown.map((row) => runRow(row, columns, used)));
+    byId("runs-count").value = `${shown.length} of ${rows.length} runs`;
+  };
+  table.tHead.rows[0].replaceChildren(...used.map((i) => runHead(columns[i], i, state, table, update)));
+  search.addEventListener("input", update);
+  states.addEventListener("input", update);
+  update();
+}
+
+const rowText = (row) => row.filter((cell) => cell !== null).join(" ").toLowerCase();
+
+// Missing values stay at the end, whichever way the column is sorted.
+function compareCells(left, right, down) {
+  if (left === null || right === null) return (left === null) - (right === null);
+  const order = typeof left === "number" ? left - right : String(left).localeCompare(String(right));
+  return down ? -order : order;
+}
+
+function runHead(name, index, state, table, update) {
+  const [label, kind = ""] = RUN_HEADS[name];
+  const button = element("button", { type: "button" }, label);
+  const head = element("th", { scope: "col", class: kind === "wide" ? "text" : kind }, button);
+  button.addEventListener("click", () => {
+    state.down = state.by === index && !state.down;
+    state.by = index;
+    for (const other of table.tHead.rows[0].cells) other.removeAttribute("aria-sort");
+    head.setAttribute("aria-sort", state.down ? "descending" : "ascending");
+    update();
+  });
+  return head;
+}
+
+function runRow(row, columns, used) {
+  const made = element("tr");
+  for (const i of used) {
+    const cell = element("td", { class: RUN_HEADS[columns[i]][1] ?? "" });
+    const value = row[i];
+    const format = RUN_FORMATS[columns[i]] ?? ((v) => (typeof v === "number" ? number(v) : v));
+    cell.textContent = value === null ? "" : format(value);
+    made.append(cell);
+  }
+  return made;
+}

@@ -1,0 +1,207 @@
+"""The report's interactive sections as HTML: native inputs with labels, which the scripts read and write."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gasweep.report.data import ReportData
+from gasweep.report.markup import Markup, join, tag
+from gasweep.report.payload import MAX_LAYOUTS
+from gasweep.report.study_view import TargetView
+
+Targets = Sequence[tuple[str, TargetView]]
+"""(title, view) of every target of every study, in the order of the payload."""
+
+MARKS = {
+    "circle": "M8 7a5 5 0 1 0 10 0a5 5 0 1 0-10 0Z",
+    "square": "M8.5 2.5h9v9h-9Z",
+    "diamond": "M13 .5l6.5 6.5-6.5 6.5-6.5-6.5Z",
+    "triangle": "M13 1l6.5 11h-13Z",
+    "line": "M1 7h24",
+    "band": "M1 2h24v10h-24Z",
+}
+SERIES_MARKS = ("circle", "square", "diamond")
+
+
+def section(name: str, title: str, *children: object) -> Markup:
+    return tag("section", tag("h2", title), join(children), id=name)
+
+
+def knee() -> Markup:
+    """The slider over batch sizes; hidden by the scripts where nothing was fitted."""
+    readout = [
+        _reading("knee-steps", "optimizer steps"),
+        _reading("knee-examples", "examples"),
+        _reading("knee-time", "wall-clock"),
+        _reading("knee-cost", "cost"),
+    ]
+    batch = tag(
+        "div",
+        tag("label", "B: effective batch size", for_="knee-batch"),
+        tag("output", id="knee-b", for_="knee-batch"),
+        tag("input", type="range", id="knee-batch", min="0", max="0", step="1", value="0"),
+        class_="slider",
+    )
+    family = tag("label", "Time on", tag("select", id="knee-family"), class_="inline")
+    body = tag(
+        "div",
+        tag("h3", "The knee: slide B along the fitted law"),
+        tag("div", batch, family, class_="sliders"),
+        tag("div", *readout, class_="readout"),
+        id="knee",
+    )
+    missing = "There is no fitted law to slide along: the answer above says why."
+    return join([body, tag("p", missing, id="knee-missing", class_="soft", hidden=True)])
+
+
+def curve_legend(targets: Targets) -> Markup:
+    """Every target's colour and mark, and what the other marks mean."""
+    items = [
+        _key(title, f"s{i % 7}", SERIES_MARKS[i % 3], filled=True, line=True)
+        for i, (title, _) in enumerate(targets)
+    ]
+    seen = [observation for _, view in targets for observation in view.observations]
+    items.append(_key("95 % band of the law (chosen target)", "muted", "band", filled=True))
+    if any(o.flagged and o.steps.value is not None for o in seen):
+        items.append(_key("flagged: see the note in the table", "muted", "circle"))
+    if any(o.steps.value is None for o in seen):
+        items.append(_key("target not reached: a lower bound", "muted", "triangle"))
+    return tag("ul", *items, class_="legend")
+
+
+def compose() -> Markup:
+    sliders = [
+        slider("compose-b", "b: micro-batch size, examples per pass"),
+        slider("compose-n", "N: world size, data-parallel ranks"),
+        slider("compose-g", "G: accumulation steps, passes per rank"),
+    ]
+    return section(
+        "compose",
+        "Compose the effective batch",
+        tag(
+            "p",
+            "One optimizer step, taken apart. Steps to target depend on B alone, seconds on b, N and G.",
+        ),
+        tag("output", id="compose-equation", class_="equation", for_="compose-b compose-n compose-g"),
+        tag("p", id="compose-meaning", class_="soft"),
+        tag("div", *sliders, class_="sliders"),
+        tag("div", tag("canvas", role="img"), id="stage", class_="stage"),
+        tag("p", id="stage-text", class_="soft small", aria_hidden="true"),
+        tag("p", id="same-batch-label", class_="small"),
+        tag("div", id="same-batch", class_="chips"),
+        memory(),
+    )
+
+
+def cost(data: ReportData) -> Markup:
+    left_out = len(data.layouts) - MAX_LAYOUTS
+    cut = tag("p", f"{left_out:,} further layouts are left out here.", class_="soft") if left_out > 0 else ""
+    body = tag(
+        "div",
+        tag("figure", tag("div", id="cost-chart", class_="chart")),
+        _cost_legend(),
+        tag("div", _deadline(), _budget(), class_="pair gap"),
+        cut,
+        id="cost-body",
+    )
+    return section(
+        "cost",
+        "Time and cost to target",
+        tag(
+            "p",
+            "Optimizer steps by the fitted law, times the measured seconds per step of each (b, N, G). "
+            "Training only: evaluation and start-up are not counted.",
+        ),
+        body,
+        tag(
+            "p",
+            "Needs steps to target and seconds per optimizer step; this target lacks one of them.",
+            id="cost-missing",
+            hidden=True,
+        ),
+    )
+
+
+def slider(name: str, label: str) -> Markup:
+    """A range over round values, and beside it a number input for any whole value."""
+    return tag(
+        "div",
+        tag("label", label, for_=name),
+        tag(
+            "input", type="number", id=f"{name}-exact", min="1", step="1", aria_label=f"{label}, exact value"
+        ),
+        tag("input", type="range", id=name, min="0", step="1"),
+        class_="slider",
+    )
+
+
+def memory() -> Markup:
+    return tag(
+        "div",
+        tag("h3", "Memory of one rank"),
+        tag("div", id="memory-track", class_="track"),
+        tag("output", id="memory-text", class_="small", for_="compose-b"),
+        tag(
+            "p",
+            "Peak memory follows b: passes come one after the other and each rank holds its own. "
+            "(FSDP without a sync per pass also keeps unsharded gradients, whatever G is.)",
+            class_="soft small",
+        ),
+        class_="memory",
+    )
+
+
+def _deadline() -> Markup:
+    units = [("seconds", 1), ("minutes", 60), ("hours", 3600), ("days", 86400)]
+    options = [tag("option", name, value=size) for name, size in units]
+    return tag(
+        "div",
+        tag("h3", "Cheapest within a deadline"),
+        tag(
+            "div",
+            tag("label", "Deadline", tag("input", type="number", id="deadline", min="0", step="any")),
+            tag("select", *options, id="deadline-unit", aria_label="unit of the deadline"),
+            class_="filters",
+        ),
+        tag("output", id="deadline-answer", for_="deadline deadline-unit"),
+    )
+
+
+def _budget() -> Markup:
+    return tag(
+        "div",
+        tag("h3", "Fastest within a budget"),
+        tag(
+            "div",
+            tag("label", "GPU-hours", tag("input", type="number", id="budget", min="0", step="any")),
+            class_="filters",
+        ),
+        tag("output", id="budget-answer", for_="budget"),
+    )
+
+
+def _cost_legend() -> Markup:
+    items = [
+        _key("on the Pareto front, with 95 % intervals", "s0", "circle", filled=True),
+        _key("not told apart from the front", "s0", "circle"),
+        _key("dominated", "muted", "square", filled=True),
+    ]
+    return tag("ul", *items, class_="legend")
+
+
+def _reading(name: str, label: str) -> Markup:
+    return tag(
+        "div",
+        tag("span", label, class_="label"),
+        tag("output", id=name, for_="knee-batch knee-family"),
+        tag("span", id=f"{name}-note", class_="label"),
+    )
+
+
+def _key(label: str, series: str, mark: str, *, filled: bool = False, line: bool = False) -> Markup:
+    """A legend entry: the mark as the charts draw it."""
+    shapes = [tag("path", d=MARKS["line"], class_=f"line {series}")] if line else []
+    shapes.append(tag("path", d=MARKS[mark], class_=f"mark {series}" if filled else f"mark open {series}"))
+    if mark == "band":
+        shapes = [tag("path", d=MARKS[mark], class_=f"band {series}")]
+    return tag("li", tag("svg", *shapes, viewBox="0 0 26 14", aria_hidden="true"), label)
