@@ -26,3 +26,13 @@ def derive_seed(*names: Name) -> int:
         kind = b"s" if isinstance(name, str) else b"i"
         digest.update(kind + len(text).to_bytes(8, "big") + text)
     return int.from_bytes(digest.digest()[:8], "big") >> 1
+
+
+def run_data_seed(data_seed: int, run_seed: int) -> int:
+    """The seed of a run's index stream.
+
+    It follows the run's seed as well as `data.seed`: repetitions of a run must differ in the order of their
+    data too, or their spread would understate what the order alone can do. Every (b, N, G) of one run seed
+    still sees the same stream.
+    """
+    return derive_seed("data", data_seed, run_seed)
