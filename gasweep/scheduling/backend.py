@@ -20,6 +20,7 @@ class Cause(StrEnum):
     TIMEOUT = "timeout"  # no progress in cluster.attempt_timeout_s
     OOM = "oom"
     DEVICE_ERROR = "device_error"  # CUDA or NCCL: the process's device context is not to be trusted
+    COMMUNICATION = "communication"  # a collective failed although every process lives
     USER_ERROR = "user_error"  # an error of gasweep's that the user can mend, such as a refused promise
     INTERRUPTED = "interrupted"  # stopped on request
 

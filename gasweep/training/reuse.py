@@ -146,7 +146,7 @@ def clean_up() -> bool:
 
     Call after the run's objects have gone out of scope.
     """
-    if dist.is_initialized():  # type: ignore[no-untyped-call]
+    if dist.is_initialized():
         with contextlib.suppress(Exception):
             dist.destroy_process_group()
         return False
@@ -156,7 +156,7 @@ def clean_up() -> bool:
 
 
 def _clean_device() -> bool:
-    if not torch.cuda.is_available() or not torch.cuda.is_initialized():
+    if not torch.cuda.is_available() or not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         return True
     torch.cuda.synchronize()
     torch.cuda.empty_cache()
