@@ -93,14 +93,22 @@ def compose() -> Markup:
     )
 
 
-def cost(data: ReportData) -> Markup:
+def cost(data: ReportData, fronts: Sequence[Markup]) -> Markup:
+    """`fronts`: the Pareto front of each target as a table."""
     left_out = len(data.layouts) - MAX_LAYOUTS
     cut = tag("p", f"{left_out:,} further layouts are left out here.", class_="soft") if left_out > 0 else ""
     body = tag(
         "div",
         tag("figure", tag("div", id="cost-chart", class_="chart")),
         _cost_legend(),
-        tag("div", _deadline(), _budget(), class_="pair gap"),
+        tag(
+            "div",
+            _limit("deadline", "Cheapest within a deadline", "Deadline"),
+            _limit("budget", "Fastest within a budget", "Budget", worker=data.worker),
+            class_="pair gap",
+        ),
+        tag("h3", "The front", class_="gap"),
+        *fronts,
         cut,
         id="cost-body",
     )
@@ -151,32 +159,21 @@ def memory() -> Markup:
     )
 
 
-def _deadline() -> Markup:
-    units = [("seconds", 1), ("minutes", 60), ("hours", 3600), ("days", 86400)]
-    options = [tag("option", name, value=size) for name, size in units]
-    return tag(
+UNITS = (("seconds", 1), ("minutes", 60), ("hours", 3600), ("days", 86400))
+
+
+def _limit(name: str, title: str, label: str, *, worker: str = "") -> Markup:
+    """A number and its unit, and the best grid layout within it."""
+    prefix = f"{worker}-" if worker else ""
+    options = [tag("option", f"{prefix}{unit}", value=size) for unit, size in UNITS]
+    inputs = tag(
         "div",
-        tag("h3", "Cheapest within a deadline"),
-        tag(
-            "div",
-            tag("label", "Deadline", tag("input", type="number", id="deadline", min="0", step="any")),
-            tag("select", *options, id="deadline-unit", aria_label="unit of the deadline"),
-            class_="filters",
-        ),
-        tag("output", id="deadline-answer", for_="deadline deadline-unit"),
+        tag("label", label, tag("input", type="number", id=name, min="0", step="any")),
+        tag("select", *options, id=f"{name}-unit", aria_label=f"unit of the {name}"),
+        class_="filters",
     )
-
-
-def _budget() -> Markup:
     return tag(
-        "div",
-        tag("h3", "Fastest within a budget"),
-        tag(
-            "div",
-            tag("label", "GPU-hours", tag("input", type="number", id="budget", min="0", step="any")),
-            class_="filters",
-        ),
-        tag("output", id="budget-answer", for_="budget"),
+        "div", tag("h3", title), inputs, tag("output", id=f"{name}-answer", for_=f"{name} {name}-unit")
     )
 
 

@@ -62,7 +62,8 @@ class StudySection:
 class ReportData:
     """Everything a report shows.
 
-    created_at: ISO 8601 time of the report.
+    created_at: when the report was made, as it is to be shown.
+    worker: what one rank runs on, for units: "GPU", or "worker" where there are none.
     environments: one dict (name -> value) for each distinct machine that ran attempts.
     notes: sentences about the sweep as a whole (what is unfinished, what changed on the way).
     """
@@ -70,6 +71,7 @@ class ReportData:
     name: str
     task: str
     created_at: str
+    worker: str
     studies: tuple[StudySection, ...]
     layouts: tuple[Layout, ...] = ()
     runs: tuple[RunRow, ...] = ()

@@ -10,8 +10,8 @@ from string import Template
 
 from gasweep.report import controls, sections
 from gasweep.report.data import ReportData
-from gasweep.report.markup import escape, json_script
-from gasweep.report.payload import build_payload, target_title
+from gasweep.report.markup import Markup, escape, json_script
+from gasweep.report.payload import build_payload, step_time_table, target_title
 from gasweep.report.study_view import read_study
 
 STYLES = ("report.css", "tables.css", "controls.css", "chart.css")
@@ -59,10 +59,18 @@ def render_report(data: ReportData) -> str:
         curves=sections.curves(targets),
         rates=sections.rates() if targets else "",
         compose=controls.compose(),
-        cost=controls.cost(data) if targets else "",
+        cost=controls.cost(data, _fronts(data, targets)) if targets else "",
         runs=sections.runs(data),
         setup=sections.setup(data),
     )
+
+
+def _fronts(data: ReportData, targets: controls.Targets) -> list[Markup]:
+    step_times = step_time_table(data)
+    return [
+        sections.panel(sections.front_table(view, data.layouts, step_times, worker=data.worker), index)
+        for index, (_, view) in enumerate(targets)
+    ]
 
 
 def _policy(*, style: str, script: str) -> str:

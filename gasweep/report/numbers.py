@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from gasweep.analysis.estimate import Estimate
 
@@ -22,11 +23,14 @@ def number(value: float) -> str:
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
-def estimate(value: Estimate) -> str:
-    """An estimate with its interval, `≥ X` or `≤ X` where one side is all there is, or the reason."""
-    low, high = _bound(value.low), _bound(value.high)
+def estimate(value: Estimate, text: Callable[[float], str] = number) -> str:
+    """An estimate with its interval, `≥ X` or `≤ X` where one side is all there is, or the reason.
+
+    text: how a single number is written.
+    """
+    low, high = ("?" if side is None else text(side) for side in (value.low, value.high))
     if value.value is not None:
-        return f"{number(value.value)} [{low}, {high}]"
+        return f"{text(value.value)} [{low}, {high}]"
     if value.low is not None and value.high is not None:
         return f"between {low} and {high} ({value.reason})"
     if value.low is not None:
@@ -34,6 +38,24 @@ def estimate(value: Estimate) -> str:
     if value.high is not None:
         return f"≤ {high} ({value.reason})"
     return f"unknown ({value.reason})"
+
+
+def interval(value: Estimate) -> str:
+    """The 95 % interval alone, or the reason where there is no value."""
+    if value.value is None:
+        return value.reason or ""
+    return f"95 %: {_bound(value.low)} – {_bound(value.high)}"
+
+
+def headline(value: Estimate) -> str:
+    """The value alone, or the bound that is known, or that nothing is."""
+    if value.value is not None:
+        return number(value.value)
+    if value.low is not None and value.high is None:
+        return f"≥ {number(value.low)}"
+    if value.high is not None and value.low is None:
+        return f"≤ {number(value.high)}"
+    return "not known"
 
 
 def duration(seconds: float) -> str:

@@ -43,7 +43,7 @@ RUN_COLUMNS = (
 
 def build_payload(data: ReportData) -> dict[str, Any]:
     """JSON-ready; grid layouts, layout families and runs beyond a limit are left out and counted."""
-    table = _step_time_table(data)
+    table = step_time_table(data)
     layouts = data.layouts[:MAX_LAYOUTS]
     return {
         "targets": [
@@ -53,6 +53,7 @@ def build_payload(data: ReportData) -> dict[str, Any]:
         ],
         "layouts": [_layout(layout) for layout in layouts],
         "memory": _memory(data.layouts),
+        "worker": data.worker,
         "families": table.families[:MAX_FAMILIES],
         "runs": {"columns": RUN_COLUMNS, "rows": [_run(row) for row in data.runs[:MAX_RUN_ROWS]]},
         "left_out": {
@@ -61,6 +62,12 @@ def build_payload(data: ReportData) -> dict[str, Any]:
             "runs": max(len(data.runs) - MAX_RUN_ROWS, 0),
         },
     }
+
+
+def step_time_table(data: ReportData) -> StepTimeTable:
+    return StepTimeTable(
+        (layout.point, layout.step_time) for layout in data.layouts if layout.step_time is not None
+    )
 
 
 def short(value: float | None) -> float | int | None:
@@ -176,12 +183,6 @@ def _costs(view: TargetView, layouts: tuple[Layout, ...], table: StepTimeTable) 
 
 def _estimate(estimate: Estimate) -> list[Any]:
     return [short(estimate.value), short(estimate.low), short(estimate.high), estimate.reason]
-
-
-def _step_time_table(data: ReportData) -> StepTimeTable:
-    return StepTimeTable(
-        (layout.point, layout.step_time) for layout in data.layouts if layout.step_time is not None
-    )
 
 
 def _layout(layout: Layout) -> list[Any]:

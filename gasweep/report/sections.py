@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from gasweep.analysis.cost_interpolation import StepTimeTable
+from gasweep.analysis.estimate import Estimate
+from gasweep.analysis.pareto import pareto_front
 from gasweep.report import numbers
 from gasweep.report.controls import Targets, curve_legend, knee, section
-from gasweep.report.data import Collapse, ReportData
+from gasweep.report.data import Collapse, Layout, ReportData
 from gasweep.report.markup import Markup, escape, join, table, tag
-from gasweep.report.payload import MAX_RUN_ROWS
+from gasweep.report.payload import MAX_RUN_ROWS, target_costs
 from gasweep.report.study_view import TargetView
 from gasweep.report.tables import STEPS_HEADER, steps_row
 
@@ -16,7 +19,7 @@ FACTS = (
     (
         "critical_batch_size_20pct",
         "B at 20 % overhead",
-        "steps are 1.2 × perfect scaling from the smallest batch",
+        "steps are 1.2 × perfect scaling",
     ),
     ("noise_scale", "Noise scale", "tr Σ / |G|², from gradients alone"),
 )
@@ -49,9 +52,10 @@ def picker(targets: Targets) -> Markup:
 
 def answer(data: ReportData, targets: Targets) -> Markup:
     notes = tag("ul", *(tag("li", note) for note in data.notes), class_="flags") if data.notes else ""
-    panels = [_panel(_answer_panel(title, view), i) for i, (title, view) in enumerate(targets)]
+    panels = [panel(_answer_panel(title, view), i) for i, (title, view) in enumerate(targets)]
     empty = "" if targets else tag("p", "No target was evaluated in this sweep.")
-    return section("answer", "Critical batch size", empty, *panels, notes)
+    overview = _all_targets(targets) if len(targets) > 1 else ""
+    return section("answer", "Critical batch size", empty, *panels, overview, notes)
 
 
 def curves(targets: Targets) -> Markup:
@@ -59,7 +63,7 @@ def curves(targets: Targets) -> Markup:
         return Markup("")
     charts = [tag("figure", tag("div", id=f"{kind}-chart", class_="chart")) for kind in ("steps", "examples")]
     tables = [
-        _panel(table(STEPS_HEADER, map(steps_row, view.observations), text_columns=(6,)), i)
+        panel(table(STEPS_HEADER, map(steps_row, view.observations), text_columns=(6,)), i)
         for i, (_, view) in enumerate(targets)
     ]
     return section(
@@ -132,46 +136,70 @@ def setup(data: ReportData) -> Markup:
     )
 
 
-def _panel(content: Markup, index: int) -> Markup:
+def panel(content: Markup, index: int) -> Markup:
     return tag("div", content, data_target=index)
 
 
 def _answer_panel(title: str, view: TargetView) -> Markup:
+    critical = view.critical_batch_size
+    note = "" if critical.value is None else "examples per optimizer step; "
     headline = tag(
         "div",
         tag("span", title, class_="label"),
-        tag("span", _headline(view), class_="value"),
-        tag("span", _headline_note(view), class_="label"),
+        tag("span", numbers.headline(critical), class_="value"),
+        tag("span", note, numbers.interval(critical), class_="label"),
         class_="headline",
     )
-    facts = [
-        tag(
-            "div",
-            tag("dt", label),
-            tag("dd", numbers.estimate(getattr(view, name)), class_="value"),
-            tag("dd", text, class_="label"),
-        )
-        for name, label, text in FACTS
-        if name != "noise_scale" or view.noise_scale.value is not None or view.noise_scale.low is not None
-    ]
+    facts = [_fact(label, getattr(view, name), text) for name, label, text in FACTS]
     flags = tag("ul", *(tag("li", flag) for flag in view.flags), class_="flags") if view.flags else ""
     return join([tag("div", headline, tag("dl", *facts, class_="facts"), class_="answer"), flags])
 
 
-def _headline(view: TargetView) -> str:
-    critical = view.critical_batch_size
-    if critical.value is not None:
-        return numbers.number(critical.value)
-    if critical.low is not None and critical.high is None:
-        return f"≥ {numbers.number(critical.low)}"
-    if critical.high is not None and critical.low is None:
-        return f"≤ {numbers.number(critical.high)}"
-    return "not known"
+def _fact(label: str, value: Estimate, text: str) -> Markup:
+    return tag(
+        "div",
+        tag("dt", label),
+        tag("dd", numbers.headline(value), class_="value"),
+        tag("dd", numbers.interval(value), class_="interval"),
+        tag("dd", text, class_="label"),
+    )
 
 
-def _headline_note(view: TargetView) -> str:
-    critical = view.critical_batch_size
-    if critical.value is None:
-        return critical.reason or ""
-    low, high = ("?" if side is None else numbers.number(side) for side in (critical.low, critical.high))
-    return f"examples per optimizer step; 95 % interval {low} to {high}"
+def _all_targets(targets: Targets) -> Markup:
+    """Every target side by side: the critical batch size grows as the loss falls."""
+    head = ("target", "B_crit", "S_min", "E_min")
+    rows = [
+        [title, *(numbers.estimate(e) for e in (view.critical_batch_size, view.min_steps, view.min_examples))]
+        for title, view in targets
+    ]
+    return join(
+        [tag("h3", "All targets, with 95 % intervals", class_="gap"), table(head, rows, text_columns=(0,))]
+    )
+
+
+def front_table(
+    view: TargetView, layouts: tuple[Layout, ...], step_times: StepTimeTable, *, worker: str
+) -> Markup:
+    """The Pareto front of one target, fastest first; empty where nothing could be joined."""
+    head = (
+        "b × N × G",
+        "B",
+        "optimizer steps",
+        "seconds per step",
+        "wall-clock",
+        f"{worker}-hours",
+        "examples",
+    )
+    rows = [
+        [
+            f"{c.point.micro_batch_size} × {c.point.world_size} × {c.point.accumulation_steps}",
+            numbers.number(c.point.effective_batch_size),
+            numbers.estimate(c.optimizer_steps),
+            numbers.estimate(c.seconds_per_optimizer_step),
+            numbers.estimate(c.wall_clock_s, numbers.duration),
+            numbers.estimate(c.gpu_hours),
+            numbers.estimate(c.examples),
+        ]
+        for c in pareto_front(target_costs(view, layouts, step_times))
+    ]
+    return table(head, rows, text_columns=(0,)) if rows else Markup("")

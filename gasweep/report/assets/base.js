@@ -11,7 +11,10 @@ function element(tag, attributes = {}, ...children) {
 
 function shape(tag, attributes, parent, text) {
   const made = document.createElementNS(SVG, tag);
-  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (name === "shade") made.style.setProperty("--shade", value);
+    else made.setAttribute(name, value);
+  }
   if (text !== undefined) made.textContent = text;
   parent.append(made);
   return made;
@@ -43,8 +46,11 @@ function duration(seconds) {
   return `${Number((seconds / 86400).toPrecision(3))} d`;
 }
 
-function gpuHours(hours) {
-  return hours === null || hours === undefined ? "–" : `${number(hours, 3)} GPU-h`;
+// Worker time: wall-clock times ranks, in the unit that suits its size.
+function workerTime(hours, worker) {
+  if (hours === null || hours === undefined) return "–";
+  const [size, unit] = [[1, "hours"], [1 / 60, "minutes"]].find(([limit]) => hours >= 2 * limit) ?? [1 / 3600, "seconds"];
+  return `${number(hours / size, 3)} ${worker}-${unit}`;
 }
 
 function bytes(count) {

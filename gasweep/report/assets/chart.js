@@ -1,6 +1,6 @@
 // A log-log chart as SVG, redrawn at the width it is given, with a tooltip on the nearest point.
 
-const MARGIN = { top: 12, right: 14, bottom: 46, left: 58 };
+const MARGIN = { top: 12, right: 16, bottom: 46 };
 
 function chart(host, describe) {
   const tip = element("div", { class: "tip", hidden: "" });
@@ -49,11 +49,14 @@ function drawChart(host, spec, width) {
   svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
   svg.setAttribute("role", "img");
   svg.setAttribute("aria-label", spec.label);
-  const x = logScale(spec.x.domain, [MARGIN.left, width - MARGIN.right]);
+  const rows = ticks(spec.y.domain, 10, (height - MARGIN.top - MARGIN.bottom) / 24);
+  const left = 36 + 6.6 * Math.max(...rows.map((value) => (spec.y.format ?? compact)(value).length), 1);
+  const x = logScale(spec.x.domain, [left, width - MARGIN.right]);
   const y = logScale(spec.y.domain, [height - MARGIN.bottom, MARGIN.top]);
-  drawAxes(svg, spec, { x, y, width, height });
+  const frame = { x, y, left, right: width - MARGIN.right, top: MARGIN.top, bottom: height - MARGIN.bottom };
+  drawAxes(svg, spec, rows, frame);
   const spots = [];
-  for (const layer of spec.layers) LAYERS[layer.type](svg, layer, { x, y, width, height, spots });
+  for (const layer of spec.layers) LAYERS[layer.type](svg, layer, { ...frame, spots });
   host.prepend(svg);
   return spots;
 }
@@ -89,21 +92,20 @@ function ticks([low, high], base, room) {
   return [];
 }
 
-function drawAxes(svg, spec, { x, y, width, height }) {
-  const bottom = height - MARGIN.bottom;
-  const right = width - MARGIN.right;
-  const format = { x: spec.x.format ?? compact, y: spec.y.format ?? compact };
-  for (const value of spec.x.ticks ?? ticks(spec.x.domain, spec.x.base ?? 10, (right - MARGIN.left) / 46)) {
-    shape("line", { class: "grid", x1: x(value), x2: x(value), y1: MARGIN.top, y2: bottom }, svg);
-    shape("text", { x: x(value), y: bottom + 17, "text-anchor": "middle" }, svg, format.x(value));
+function drawAxes(svg, spec, rows, { x, y, left, right, top, bottom }) {
+  const format = spec.x.format ?? compact;
+  const widest = Math.max(...spec.x.domain.map((value) => format(value).length));
+  for (const value of spec.x.ticks ?? ticks(spec.x.domain, spec.x.base ?? 10, (right - left) / (22 + 6 * Math.min(widest, 6)))) {
+    shape("line", { class: "grid", x1: x(value), x2: x(value), y1: top, y2: bottom }, svg);
+    shape("text", { x: x(value), y: bottom + 17, "text-anchor": "middle" }, svg, format(value));
   }
-  for (const value of ticks(spec.y.domain, 10, (bottom - MARGIN.top) / 24)) {
-    shape("line", { class: "grid", x1: MARGIN.left, x2: right, y1: y(value), y2: y(value) }, svg);
-    shape("text", { x: MARGIN.left - 7, y: y(value) + 4, "text-anchor": "end" }, svg, format.y(value));
+  for (const value of rows) {
+    shape("line", { class: "grid", x1: left, x2: right, y1: y(value), y2: y(value) }, svg);
+    shape("text", { x: left - 7, y: y(value) + 4, "text-anchor": "end" }, svg, (spec.y.format ?? compact)(value));
   }
-  shape("path", { class: "axis", fill: "none", d: `M${MARGIN.left} ${MARGIN.top}V${bottom}H${right}` }, svg);
-  shape("text", { x: (MARGIN.left + right) / 2, y: height - 8, "text-anchor": "middle" }, svg, spec.x.label);
-  const turned = `translate(13 ${(MARGIN.top + bottom) / 2}) rotate(-90)`;
+  shape("path", { class: "axis", fill: "none", d: `M${left} ${top}V${bottom}H${right}` }, svg);
+  shape("text", { x: (left + right) / 2, y: bottom + 38, "text-anchor": "middle" }, svg, spec.x.label);
+  const turned = `translate(12 ${(top + bottom) / 2}) rotate(-90)`;
   shape("text", { transform: turned, "text-anchor": "middle" }, svg, spec.y.label);
 }
 
@@ -121,9 +123,10 @@ const MARKS = {
 
 const SERIES_MARKS = ["circle", "square", "diamond"];
 
+// Each draws one layer; `cls` is its colour class, `shade` the place on the ordered colours where it has one.
 const LAYERS = {
-  line(svg, { points, cls }, scales) {
-    if (points.length > 1) shape("path", { class: `line ${cls}`, d: path(points, scales) }, svg);
+  line(svg, { points, cls, shade = 0 }, scales) {
+    if (points.length > 1) shape("path", { class: `line ${cls}`, shade, d: path(points, scales) }, svg);
   },
   steps(svg, { points, cls }, scales) {
     const corners = points.flatMap(([a, b], i) => (i ? [[a, points[i - 1][1]], [a, b]] : [[a, b]]));
@@ -135,20 +138,18 @@ const LAYERS = {
     const back = points.map(([a, , high]) => [a, high]).reverse();
     shape("path", { class: `band ${cls}`, d: `${path(up, scales)}${path(back, scales).replace("M", "L")}Z` }, svg);
   },
-  span(svg, { low, high, cls }, { x, width, height }) {
-    const from = Math.max(x(low), MARGIN.left);
-    const to = Math.min(x(high), width - MARGIN.right);
-    const box = { x: from, width: Math.max(to - from, 0), y: MARGIN.top, height: height - MARGIN.top - MARGIN.bottom };
-    shape("rect", { class: `span ${cls}`, ...box }, svg);
+  span(svg, { low, high, cls }, { x, left, right, top, bottom }) {
+    const from = Math.min(Math.max(x(low), left), right);
+    const to = Math.min(Math.max(x(high), left), right);
+    shape("rect", { class: `span ${cls}`, x: from, width: to - from, y: top, height: bottom - top }, svg);
   },
-  rule(svg, { at, cls, note, toward = "" }, { x, width, height }) {
+  rule(svg, { at, cls, note, toward = "" }, { x, left, right, top, bottom }) {
     const where = x(at);
-    if (where < MARGIN.left || where > width - MARGIN.right) return;
-    shape("line", { class: `line ${cls}`, x1: where, x2: where, y1: MARGIN.top, y2: height - MARGIN.bottom }, svg);
-    if (!note) return;
-    const end = where > width * 0.7;
-    const text = { x: where + (end ? -6 : 6), y: MARGIN.top + 13, "text-anchor": end ? "end" : "start" };
-    shape("text", { class: `note ${cls.split(" ")[0]}`, ...text }, svg, `${note}${toward}`);
+    if (where < left || where > right) return;
+    shape("line", { class: `line ${cls}`, x1: where, x2: where, y1: top, y2: bottom }, svg);
+    const end = where > left + 0.7 * (right - left);
+    const place = { x: where + (end ? -6 : 6), y: top + 13, "text-anchor": end ? "end" : "start" };
+    shape("text", { class: `note ${cls.split(" ")[0]}`, ...place }, svg, `${note}${toward}`);
   },
   whiskers(svg, { points, cls }, { x, y }) {
     for (const [at, low, high] of points) {
@@ -163,18 +164,16 @@ const LAYERS = {
   seeds(svg, { points, cls }, { x, y }) {
     for (const [a, b] of points) shape("circle", { class: `seed ${cls}`, cx: x(a), cy: y(b), r: 2.2 }, svg);
   },
-  marks(svg, { points, cls }, { x, y, spots }) {
+  marks(svg, { points, cls, shade = 0 }, { x, y, top, spots }) {
     for (const point of points) {
-      const [cx, cy] = [x(point.x), point.y === null ? MARGIN.top + 6 : y(point.y)];
+      const [cx, cy] = [x(point.x), point.y === null ? top + 6 : y(point.y)];
       const d = MARKS[point.mark ?? "circle"](cx, cy, point.r ?? 5);
-      shape("path", { class: `mark ${cls} ${point.cls ?? ""}`, d }, svg);
+      shape("path", { class: `mark ${cls} ${point.cls ?? ""}`, shade, d }, svg);
       if (point.text) spots.push({ x: cx, y: cy, text: point.text });
     }
   },
-  here(svg, { at, value }, { x, y, width, height }) {
-    const where = x(at);
-    if (where < MARGIN.left - 1 || where > width - MARGIN.right + 1) return;
-    shape("line", { class: "here", x1: where, x2: where, y1: MARGIN.top, y2: height - MARGIN.bottom }, svg);
-    shape("circle", { class: "here-dot", cx: where, cy: y(value), r: 5 }, svg);
+  here(svg, { at, value }, { x, y, top, bottom }) {
+    shape("line", { class: "here", x1: x(at), x2: x(at), y1: top, y2: bottom }, svg);
+    shape("circle", { class: "here-dot", cx: x(at), cy: y(value), r: 5 }, svg);
   },
 };

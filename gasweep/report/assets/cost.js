@@ -11,10 +11,10 @@ function setUpCost(data, selected) {
   if (!host) return () => {};
   const draw = chart(host, () => describeCost(data, data.targets[selected()], selected()));
   const answer = () => {
-    showChoice(data, selected(), { input: "deadline", unit: "deadline-unit", limited: "wall_clock_s", objective: "gpu_hours" });
-    showChoice(data, selected(), { input: "budget", unit: null, limited: "gpu_hours", objective: "wall_clock_s" });
+    showChoice(data, selected(), "deadline", ["wall_clock_s", "gpu_hours"]);
+    showChoice(data, selected(), "budget", ["gpu_hours", "wall_clock_s"]);
   };
-  for (const id of ["deadline", "deadline-unit", "budget"]) byId(id).addEventListener("input", answer);
+  for (const id of ["deadline", "deadline-unit", "budget", "budget-unit"]) byId(id).addEventListener("input", answer);
   return () => {
     const resolved = data.targets[selected()].costs.some((c) => c.wall_clock_s[0] !== null);
     byId("cost-body").hidden = !resolved;
@@ -41,9 +41,9 @@ function describeCost(data, target, index) {
   const timed = front.filter((c) => both(c, "wall_clock_s")).map((c) => [c.gpu_hours[0], c.wall_clock_s[1], c.wall_clock_s[2]]);
   const priced = front.filter((c) => both(c, "gpu_hours")).map((c) => [c.wall_clock_s[0], c.gpu_hours[1], c.gpu_hours[2]]);
   return {
-    label: "wall-clock to target against GPU-hours for every layout; the front is listed below",
+    label: `wall-clock to target against ${data.worker} time for every layout; the front is in the table below`,
     x: { label: "wall-clock to target", domain: domain(costs.map((c) => c.wall_clock_s[0])), format: duration },
-    y: { label: "GPU-hours to target", domain: domain(costs.map((c) => c.gpu_hours[0])), format: (v) => number(v, 2) },
+    y: { label: `${data.worker} time to target`, domain: domain(costs.map((c) => c.gpu_hours[0])), format: (v) => duration(v * 3600) },
     layers: [
       { type: "steps", cls: `${cls} thin`, points: lowerHull(front) },
       { type: "beams", cls: `${cls} faded`, points: timed },
@@ -65,7 +65,7 @@ function lowerHull(front) {
 
 function costMark(data, cost) {
   const { cls, mark, r, words } = STANDINGS[cost.standing];
-  const text = `${layoutName(data.layouts[cost.layout])} = B ${number(data.layouts[cost.layout][3])}\n${duration(cost.wall_clock_s[0])}, ${gpuHours(cost.gpu_hours[0])}, ${number(cost.examples[0])} examples\n${words}`;
+  const text = `${layoutName(data.layouts[cost.layout])} = B ${number(data.layouts[cost.layout][3])}\n${duration(cost.wall_clock_s[0])}, ${workerTime(cost.gpu_hours[0], data.worker)}, ${number(cost.examples[0])} examples\n${words}`;
   return { x: cost.wall_clock_s[0], y: cost.gpu_hours[0], cls, mark, r, text };
 }
 
@@ -74,15 +74,16 @@ function suggestLimits(costs) {
     const values = costs.map((c) => c[name][0]).filter((v) => v !== null).sort((p, q) => p - q);
     return values[values.length >> 1];
   };
-  const seconds = middle("wall_clock_s");
-  const unit = [86400, 3600, 60].find((size) => seconds >= 2 * size) ?? 1;
-  byId("deadline-unit").value = String(unit);
-  byId("deadline").value = String(Number((seconds / unit).toPrecision(2)));
-  byId("budget").value = String(Number(middle("gpu_hours").toPrecision(2)));
+  for (const [id, seconds] of [["deadline", middle("wall_clock_s")], ["budget", 3600 * middle("gpu_hours")]]) {
+    const unit = [86400, 3600, 60].find((size) => seconds >= 2 * size) ?? 1;
+    byId(`${id}-unit`).value = String(unit);
+    byId(id).value = String(Number((seconds / unit).toPrecision(2)));
+  }
 }
 
-function showChoice(data, selected, { input, unit, limited, objective }) {
-  const limit = Number(byId(input).value) * (unit ? Number(byId(unit).value) : 1);
+function showChoice(data, selected, input, [limited, objective]) {
+  const seconds = Number(byId(input).value) * Number(byId(`${input}-unit`).value);
+  const limit = limited === "gpu_hours" ? seconds / 3600 : seconds;
   const host = byId(`${input}-answer`);
   if (!(limit > 0)) {
     host.value = "give a number above 0";
@@ -96,7 +97,7 @@ function showChoice(data, selected, { input, unit, limited, objective }) {
 
 function choiceText(data, expected, safe) {
   const say = (c) =>
-    `${layoutName(data.layouts[c.layout])}: ${estimate(c.wall_clock_s, duration)}, ${gpuHours(c.gpu_hours[0])}`;
+    `${layoutName(data.layouts[c.layout])}: ${estimate(c.wall_clock_s, duration)}, ${workerTime(c.gpu_hours[0], data.worker)}`;
   if (safe === expected) return `${say(expected)}. Within the limit at 95 %.`;
   const sure = safe ? `Surely within it (95 %): ${say(safe)}.` : "None is surely within it.";
   return `${say(expected)}, as expected, but its interval crosses the limit. ${sure}`;

@@ -29,7 +29,7 @@ function describeCurves(targets, kind, chosen, sample) {
   const what = inExamples ? "examples to target" : "optimizer steps to target";
   return {
     label: `${what} against effective batch size; the same numbers are in the table below`,
-    x: { label: "effective batch size B", base: 2, domain: xs },
+    x: { label: "effective batch size B", base: 2, domain: xs, format: (v) => (v < 1e5 ? number(v, 6) : compact(v)) },
     y: { label: what, domain: domain(ys, 1.3) ?? [1, 10] },
     layers,
   };
@@ -46,7 +46,7 @@ function targetLayers(target, index, unit, isChosen, xs) {
     { type: "band", cls: seriesClass(index), points: isChosen ? banded.map((p) => [p.B, scaled(p, 1), scaled(p, 2)]) : [] },
     { type: "line", cls, points: law.map((p) => [p.B, scaled(p, 0)]) },
     { type: "whiskers", cls, points: spread.map((o) => [o.B, ...o.spread.map((s) => s * unit(o.B))]) },
-    { type: "seeds", cls, points: target.observations.flatMap((o) => o.seeds.filter(Boolean).map((s) => [o.B, s * unit(o.B)])) },
+    { type: "seeds", cls, points: !isChosen ? [] : target.observations.flatMap((o) => o.seeds.filter(Boolean).map((s) => [o.B, s * unit(o.B)])) },
     { type: "marks", cls, points: target.observations.map((o) => observationMark(target, o, index, unit)).filter(Boolean) },
   ];
 }

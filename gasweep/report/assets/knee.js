@@ -56,12 +56,12 @@ function showKneeCost(sample, data, choice) {
   const time = index === null ? null : sample.seconds[index];
   const [b, n] = index === null ? [null, 0] : data.families[index];
   byId("knee-time").value = time ? duration(time[0]) : "not measured";
-  byId("knee-cost").value = time ? gpuHours((time[0] * n) / 3600) : "not measured";
+  byId("knee-cost").value = time ? workerTime((time[0] * n) / 3600, data.worker) : "not measured";
   const passes = time ? sample.B / (b * n) : 0;
-  const layout = time ? `b ${b} × N ${n} × G ${Number(passes.toPrecision(3))}` : missingTime(sample, data, choice);
+  const layout = time ? `b ${b} × N ${n} × G ${Number(passes.toPrecision(3))}${Number.isInteger(passes) ? "" : " (on average)"}` : missingTime(sample, data, choice);
   const side = (v) => (v === null ? null : (v * n) / 3600);
   byId("knee-time-note").textContent = time ? `${between(time[1], time[2], duration)}; at ${layout}` : layout;
-  byId("knee-cost-note").textContent = time ? between(side(time[1]), side(time[2]), (v) => number(v, 3)) : "";
+  byId("knee-cost-note").textContent = time ? between(side(time[1]), side(time[2]), (v) => workerTime(v, data.worker)) : "";
 }
 
 function familyIndex(sample, families, choice) {

@@ -23,21 +23,19 @@ function describeRates(target) {
     height: 380,
     x: { label: "learning rate", domain: domain(rates, 1.4), ticks: rates.length <= 7 ? rates : undefined, format: number },
     y: { label: "optimizer steps to target", domain: domain(all.map((p) => p[1] ?? p[2])) ?? [1, 10] },
-    layers: curves.flatMap((o, i) => rateLayers(o, rateClass(i, curves.length))),
+    layers: curves.flatMap((o, i) => rateLayers(o, shadeOf(i, curves.length))),
   };
 }
 
-const RATE_SHADES = 7;
+const shadeOf = (index, count) => (count > 1 ? index / (count - 1) : 0);
 
-const rateClass = (index, count) => `q${count > 1 ? Math.round((index * (RATE_SHADES - 1)) / (count - 1)) : 0}`;
-
-function rateLayers(observation, cls) {
+function rateLayers(observation, shade) {
   const reached = observation.rates.filter((p) => p[1] !== null && !p[5]);
   const best = reached.filter((p) => p[0] === observation.learning_rate);
   return [
-    { type: "line", cls, points: reached },
-    { type: "marks", cls, points: observation.rates.map((p) => rateMark(observation, p)).filter(Boolean) },
-    { type: "marks", cls, points: best.map(([x, y]) => ({ x, y, r: 8, cls: "ring" })) },
+    { type: "line", cls: "ordered", shade, points: reached },
+    { type: "marks", cls: "ordered", shade, points: observation.rates.map((p) => rateMark(observation, p)).filter(Boolean) },
+    { type: "marks", cls: "ordered", shade, points: best.map(([x, y]) => ({ x, y, r: 8, cls: "ring" })) },
   ];
 }
 
@@ -56,8 +54,7 @@ function rateKey(observation, index, count) {
   const key = document.createElementNS(SVG, "svg");
   key.setAttribute("aria-hidden", "true");
   key.setAttribute("viewBox", "0 0 26 14");
-  key.setAttribute("class", rateClass(index, count));
-  shape("path", { d: "M1 7H25", stroke: "var(--series)", "stroke-width": 2.5 }, key);
+  shape("path", { class: "line ordered", shade: shadeOf(index, count), d: "M1 7H25" }, key);
   const note = observation.label ? ` ${observation.label}` : "";
   return element("li", {}, key, `B ${number(observation.B)}: ${observation.learning_rate === null ? "no rate reached the target" : number(observation.learning_rate)}${note}`);
 }

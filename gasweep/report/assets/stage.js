@@ -71,8 +71,7 @@ function blockSize({ b, n, g, ranksPerRow, passesPerColumn }, row, column) {
 function paintBlock(pen, plan, row, column, dark) {
   const cells = Math.ceil(blockSize(plan, row, column) / plan.perCell);
   const [width, height] = [plan.columnWidth - 4, plan.rowHeight - 4];
-  let across = Math.min(Math.max(Math.round(Math.sqrt((cells * width) / height)), 1), cells, Math.floor(width / MIN_CELL) || 1);
-  while (Math.ceil(cells / across) > Math.floor(height / MIN_CELL) && across < cells) across += 1;
+  const across = cellsAcross(cells, width, height);
   const down = Math.ceil(cells / across);
   const pitch = Math.min(width / across, height / down, 22);
   const [x, y] = [plan.left + column * plan.columnWidth + 2, plan.top + row * plan.rowHeight + (plan.rowHeight - down * pitch) / 2];
@@ -81,6 +80,17 @@ function paintBlock(pen, plan, row, column, dark) {
   for (let cell = 0; cell < cells; cell += 1) {
     pen.fillRect(x + (cell % across) * pitch, y + Math.floor(cell / across) * pitch, side, side);
   }
+}
+
+// As near to square cells as fits, and a full rectangle of them where a divisor is about as good.
+function cellsAcross(cells, width, height) {
+  const most = Math.max(Math.floor(width / MIN_CELL), 1);
+  const least = Math.ceil(cells / Math.max(Math.floor(height / MIN_CELL), 1));
+  const ideal = Math.min(Math.max(Math.sqrt((cells * width) / height), least, 1), most);
+  for (let across = Math.ceil(ideal); across <= Math.min(1.7 * ideal, most); across += 1) {
+    if (cells % across === 0) return across;
+  }
+  return Math.min(Math.ceil(ideal), most);
 }
 
 // Hue tells the rank, lightness the pass; row and column tell the same to whoever sees no hue.
