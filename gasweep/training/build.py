@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 
 import torch
@@ -10,10 +11,13 @@ from torch.utils.checkpoint import checkpoint
 
 from gasweep.config.run_spec import RunSpec
 from gasweep.data.index_stream import IndexStream
-from gasweep.errors import ConfigError, RefusedError
+from gasweep.data.streams import run_data_seed
+from gasweep.errors import ConfigError
 from gasweep.tasks.base import Task
 from gasweep.tasks.resolve import resolve_task
 from gasweep.training.accumulator import Accumulator
+from gasweep.training.bitwise.accumulator import BitwiseAccumulator
+from gasweep.training.bitwise.optimizer_check import refuse_inexact_shards
 from gasweep.training.evaluate import check_evaluation
 from gasweep.training.fast_accumulator import FastAccumulator, MainGradientAccumulator
 from gasweep.training.main_parameters import MainParameters, has_low_precision
@@ -68,7 +72,8 @@ def build_trainer(spec: RunSpec, *, process: ProcessContext) -> Trainer:
     model = strategy.prepare(module, units=units)
     syncs_each = strategy_name == "ddp" and config.strategy_options.sync_every_micro_step
     named = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
-    main = MainParameters([p for _, p in named]) if (low or syncs_each) and not bitwise else None
+    has_main = low or (syncs_each and not bitwise)
+    main = MainParameters([p for _, p in named]) if has_main else None
     tensors: list[torch.Tensor] = [p for _, p in named] if main is None else main.tensors
     parts = TrainingParts(
         spec=spec,
@@ -76,7 +81,11 @@ def build_trainer(spec: RunSpec, *, process: ProcessContext) -> Trainer:
         device=device,
         task=task,
         data=data,
-        stream=IndexStream(num_examples=len(data), seed=config.data.seed, sampling=config.data.sampling),
+        stream=IndexStream(
+            num_examples=len(data),
+            seed=run_data_seed(config.data.seed, spec.seed),
+            sampling=config.data.sampling,
+        ),
         strategy=strategy,
         precision=precision,
         model=model,
@@ -84,12 +93,15 @@ def build_trainer(spec: RunSpec, *, process: ProcessContext) -> Trainer:
         parameters=[(name, tensor) for (name, _), tensor in zip(named, tensors, strict=True)],
     )
     accumulator = _accumulator(parts, main=main, bitwise=bitwise, low=low, syncs_each=syncs_each)
-    optimizer = build_optimizer(
-        tensors,
-        config.optimizer,
+    build = functools.partial(
+        build_optimizer,
+        config=config.optimizer,
         learning_rate=spec.learning_rate,
         effective_batch_size=spec.effective_batch_size,
     )
+    if bitwise and strategy_name == "fsdp":
+        refuse_inexact_shards(build, device=device, dtype=precision.parameter_dtype)
+    optimizer = build(tensors)
     observer = _observer(parts)
     return Trainer(
         parts=parts,
@@ -139,10 +151,6 @@ def _accumulator(
     parts: TrainingParts, *, main: MainParameters | None, bitwise: bool, low: bool, syncs_each: bool
 ) -> Accumulator:
     if bitwise:
-        try:
-            from gasweep.training.bitwise.accumulator import BitwiseAccumulator
-        except ImportError as error:
-            raise RefusedError(f"determinism='bitwise' is not available: {error}") from error
         return BitwiseAccumulator(parts)
     if main is None:
         return FastAccumulator(parts)

@@ -38,6 +38,7 @@ class Evaluator:
         parts = self._parts
         parts.strategy.sync_buffers()
         sums = self._all_sums()
+        parts.strategy.after_evaluation()
         parts.module.train()
         return {
             metric: _ratio(metric, sums[:, column].tolist()) for column, metric in enumerate(self._metrics)

@@ -5,10 +5,13 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
+import torch
+
 from gasweep.config.run_spec import RunSpec
 from gasweep.errors import ConfigError
 from gasweep.results.records import RunResult, Throughput
 from gasweep.results.states import RunState
+from gasweep.training.bitwise.environment import kernels_of
 from gasweep.training.build import Trainer, build_trainer
 from gasweep.training.checkpoint import CheckpointStore
 from gasweep.training.convergence import ConvergenceRun
@@ -42,7 +45,18 @@ def train_run(
     Raises Interrupted, on every rank and after a checkpoint, when stopped; UserError subclasses for what the
     user can mend.
     """
-    memory: PeakMemory | None = None
+    with kernels_of(spec, device=torch.device(process.device)):
+        return _train(spec, process=process, sink=sink, run_directory=run_directory, should_stop=should_stop)
+
+
+def _train(
+    spec: RunSpec,
+    *,
+    process: ProcessContext,
+    sink: Sink,
+    run_directory: Path | None,
+    should_stop: StopRequested,
+) -> RunResult | None:
     trainer = build_trainer(spec, process=process)
     try:
         memory = PeakMemory(trainer.parts.device)

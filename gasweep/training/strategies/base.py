@@ -107,6 +107,9 @@ class Strategy(ABC):
     def sync_buffers(self) -> None:  # noqa: B027
         """Give every rank the buffers of rank 0 (running statistics differ between ranks)."""
 
+    def after_evaluation(self) -> None:  # noqa: B027
+        """Forwards without a backward have just been run."""
+
     def shard(self, tensor: Tensor) -> Tensor:
         """This rank's part of a parameter or gradient: plain memory, the whole where nothing is sharded."""
         return tensor

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -13,6 +14,15 @@ from torch.nn.parallel import DistributedDataParallel
 
 from gasweep.errors import RefusedError
 from gasweep.training.strategies.replicated import ReplicatedStrategy
+
+# Buffers are made equal before they are used (`sync_buffers`), not in every forward; torch renamed the option.
+_NO_BUFFER_BROADCAST: dict[str, Any] = {
+    name: False
+    for name in ("forward_sync_buffers", "broadcast_buffers")
+    if name in inspect.signature(DistributedDataParallel.__init__).parameters
+}
+if len(_NO_BUFFER_BROADCAST) > 1:
+    del _NO_BUFFER_BROADCAST["broadcast_buffers"]
 
 
 class DdpStrategy(ReplicatedStrategy):
@@ -34,12 +44,13 @@ class DdpStrategy(ReplicatedStrategy):
             module,
             device_ids=[torch.device(self.process.device).index] if on_cuda else None,
             bucket_cap_mb=self.options.bucket_cap_mb,
-            broadcast_buffers=False,
             gradient_as_bucket_view=True,
             find_unused_parameters=self.options.find_unused_parameters,
             static_graph=self.options.static_graph,
+            **_NO_BUFFER_BROADCAST,
         )
-        self._wrapped.register_comm_hook(None, self._sum_bucket)
+        # A lambda, since DDP refuses hooks whose annotations are text.
+        self._wrapped.register_comm_hook(None, lambda _, bucket: self._sum_bucket(bucket))
         return self._wrapped
 
     def no_sync(self) -> AbstractContextManager[object]:
@@ -75,7 +86,7 @@ class DdpStrategy(ReplicatedStrategy):
         self.__dict__.pop("_wrapped", None)
         super().close()
 
-    def _sum_bucket(self, _state: object, bucket: Any) -> torch.futures.Future[Tensor]:
+    def _sum_bucket(self, bucket: Any) -> torch.futures.Future[Tensor]:
         buffer = bucket.buffer()
         self.meter.count("all_reduce", buffer.nbytes)
         work = dist.all_reduce(buffer, async_op=True)

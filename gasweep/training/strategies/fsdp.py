@@ -138,6 +138,12 @@ class FsdpStrategy(Strategy):
     def shard(self, tensor: Tensor) -> Tensor:
         return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
+    def after_evaluation(self) -> None:
+        # Forwards without a backward leave their order behind, which would misdirect the next prefetch.
+        reset = getattr(self._root, "reset_iter_state", None)
+        if reset is not None:
+            reset()
+
     def close(self) -> None:
         self.__dict__.pop("_units", None)
         self.__dict__.pop("_root", None)
@@ -152,7 +158,8 @@ class FsdpStrategy(Strategy):
             self._set_sync(True)
 
     def _set_sync(self, sync: bool) -> None:
-        self._root.set_is_last_backward(sync)
+        # Every backward stays "the last one" to FSDP2: told otherwise it would keep the forward order of earlier
+        # micro-steps, and prefetch by it parameters that this backward does not need.
         for unit in self._units:
             unit.module.set_requires_gradient_sync(sync, recurse=False)
             if not self.options.reshard_after_backward:

@@ -12,6 +12,10 @@ from torch.distributed.fsdp._fully_shard._fsdp_api import AllGather, ReduceScatt
 
 from gasweep.training.meter import CommunicationMeter
 
+# torch 2.13 gave both their new names and warns about the old ones.
+_all_gather = getattr(dist, "all_gather_single", dist.all_gather_into_tensor)
+_reduce_scatter = getattr(dist, "reduce_scatter_single", dist.reduce_scatter_tensor)
+
 
 class _Allocates:
     def allocate(self, size: Sequence[Any], *, dtype: torch.dtype, device: torch.device) -> Tensor:
@@ -30,9 +34,7 @@ class MeteredAllGather(_Allocates, AllGather):
     ) -> dist.Work | None:
         self.payload_bytes = output_tensor.nbytes
         self._meter.count("all_gather", output_tensor.nbytes)
-        work: dist.Work | None = dist.all_gather_into_tensor(
-            output_tensor, input_tensor, group=group, async_op=async_op
-        )
+        work: dist.Work | None = _all_gather(output_tensor, input_tensor, group=group, async_op=async_op)
         return work
 
 
@@ -54,7 +56,7 @@ class MeteredReduceScatter(_Allocates, ReduceScatter):
         assert op == dist.ReduceOp.SUM, op
         self.payload_bytes = input_tensor.nbytes
         self._meter.count("reduce_scatter", input_tensor.nbytes)
-        work: dist.Work | None = dist.reduce_scatter_tensor(
+        work: dist.Work | None = _reduce_scatter(
             output_tensor, input_tensor, op=op, group=group, async_op=async_op
         )
         return work

@@ -1,0 +1,185 @@
+"""Small tasks with known arithmetic, and run specs to train them."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from gasweep.config.run_spec import Layout, RunSpec
+from gasweep.config.schema import SweepConfig
+from gasweep.tasks.base import Batch, Data, MeanLoss, SummedLoss, Task
+from gasweep.training import ProcessContext, train_run
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToyData(Data):
+    tensors: tuple[Tensor, ...]
+
+    def __len__(self) -> int:
+        return len(self.tensors[0])
+
+    def batch(self, indices: np.ndarray[Any, Any]) -> Batch:
+        picked = torch.from_numpy(indices)
+        return tuple(tensor[picked] for tensor in self.tensors)
+
+
+@dataclass(kw_only=True)
+class ToyRegression(Task):
+    """A two-layer network fitting noise: squared error, one item per example."""
+
+    num_examples: int = 64
+    width: int = 8
+    dtype: str = "float32"
+    dropout: float = 0.0
+    batch_norm: bool = False
+    mean: bool = False
+
+    def train_data(self, *, root: str | None) -> Data:
+        generator = torch.Generator().manual_seed(1)
+        x = torch.randn(self.num_examples, 5, generator=generator, dtype=torch.float64)
+        y = torch.randn(self.num_examples, 2, generator=generator, dtype=torch.float64)
+        dtype = getattr(torch, self.dtype)
+        return ToyData(tensors=(x.to(dtype), y.to(dtype)))
+
+    def build_model(self) -> nn.Module:
+        layers: list[nn.Module] = [nn.Linear(5, self.width)]
+        if self.batch_norm:
+            layers.append(nn.BatchNorm1d(self.width))
+        layers += [nn.Tanh(), nn.Dropout(self.dropout), nn.Linear(self.width, 2)]
+        return nn.Sequential(*layers).to(getattr(torch, self.dtype))
+
+    def loss(self, model: nn.Module, batch: Batch) -> SummedLoss | MeanLoss:
+        x, y = batch
+        errors = (model(x) - y).square().sum(dim=1)
+        if self.mean:
+            return MeanLoss(mean=errors.mean(), num_items=len(x))
+        return SummedLoss(total=errors.sum(), num_items=len(x))
+
+    def eval_batches(self, *, root: str | None, batch_size: int, max_examples: int | None) -> list[Batch]:
+        data = self.train_data(root=root)
+        count = min(len(data), max_examples or len(data))
+        return [
+            data.batch(np.arange(start, min(start + batch_size, count)))
+            for start in range(0, count, batch_size)
+        ]
+
+    def eval_sums(self, model: nn.Module, batch: Batch) -> dict[str, tuple[float, float]]:
+        x, y = batch
+        return {"eval_loss": (float((model(x) - y).square().sum()), float(len(x)))}
+
+    def parallelize(self, model: nn.Module) -> list[nn.Module] | None:
+        return [module for module in model.modules() if isinstance(module, nn.Linear)]
+
+
+@dataclass(kw_only=True)
+class ToyTokens(ToyRegression):
+    """Each row has 3 tokens, of which a fixed number from 0 to 3 are valid: counts differ, some are 0."""
+
+    none_valid: bool = False
+
+    def train_data(self, *, root: str | None) -> Data:
+        data = super().train_data(root=root)
+        assert isinstance(data, ToyData)
+        x, _ = data.tensors
+        generator = torch.Generator().manual_seed(2)
+        targets = torch.randint(0, 2, (len(x), 3), generator=generator)
+        valid = torch.arange(3) < torch.randint(0, 4, (len(x), 1), generator=generator)
+        if self.none_valid:
+            valid = torch.zeros_like(valid)
+        return ToyData(tensors=(x, torch.where(valid, targets, -100)))
+
+    def build_model(self) -> nn.Module:
+        return nn.Sequential(nn.Linear(5, self.width), nn.Tanh(), nn.Linear(self.width, 6)).to(
+            getattr(torch, self.dtype)
+        )
+
+    def loss(self, model: nn.Module, batch: Batch) -> SummedLoss | MeanLoss:
+        x, targets = batch
+        logits = model(x).view(len(x), 2, 3)
+        if self.mean:
+            mean = nn.functional.cross_entropy(logits, targets)
+            return MeanLoss(mean=mean, num_items=self.count_items(batch))
+        total = nn.functional.cross_entropy(logits, targets, reduction="sum")
+        return SummedLoss(total=total, num_items=self.count_items(batch))
+
+    def eval_sums(self, model: nn.Module, batch: Batch) -> dict[str, tuple[float, float]]:
+        x, targets = batch
+        logits = model(x).view(len(x), 2, 3)
+        total = nn.functional.cross_entropy(logits, targets, reduction="sum")
+        return {"eval_loss": (float(total), float(max(self.count_items(batch), 1)))}
+
+    def count_items(self, batch: Batch) -> int:
+        return int((batch[1] >= 0).sum())
+
+
+def toy_spec(
+    *,
+    layout: tuple[int, int, int] = (4, 1, 2),
+    effective_batch_size: int | None = None,
+    task: str = "ToyRegression",
+    arguments: dict[str, Any] | None = None,
+    learning_rate: float = 0.05,
+    max_optimizer_steps: int = 10,
+    seed: int = 0,
+    kind: str = "convergence",
+    run_id: str = "toy",
+    **sections: Any,
+) -> RunSpec:
+    """A run of a toy task. `sections` are config fields; a dict updates a section's own fields."""
+    b, n, g = layout
+    config = SweepConfig(task={"_target_": f"tests.training.toys.{task}", **(arguments or {})})
+    config.strategy = "ddp"
+    config.budget.max_optimizer_steps = max_optimizer_steps
+    for name, value in sections.items():
+        if isinstance(value, dict):
+            section = dataclasses.replace(getattr(config, name), **value)
+            setattr(config, name, section)
+        else:
+            setattr(config, name, value)
+    return RunSpec(
+        run_id=run_id,
+        kind=kind,  # type: ignore[arg-type]
+        effective_batch_size=effective_batch_size or b * n * g,
+        layout=Layout(micro_batch_size=b, world_size=n, accumulation_steps=g),
+        learning_rate=learning_rate,
+        seed=seed,
+        config=config,
+    )
+
+
+class Recorder:
+    """A sink that keeps what it is given, and asks to stop once it has seen `stop_after` polls."""
+
+    def __init__(self, *, stop_after: int | None = None) -> None:
+        self.steps: list[Any] = []
+        self.evaluations: list[Any] = []
+        self._polls = 0
+        self._stop_after = stop_after
+
+    def __call__(self, *, steps: list[Any], evaluations: list[Any]) -> None:
+        self.steps += steps
+        self.evaluations += evaluations
+
+    def should_stop(self) -> bool:
+        self._polls += 1
+        return self._stop_after is not None and self._polls >= self._stop_after
+
+
+def train_toy(
+    rank: int = 0, *, spec: RunSpec, run_directory: Any = None, stop_after: int | None = None
+) -> tuple[Any, list[Any], list[Any]]:
+    """(result, step records, evaluations) of this rank."""
+    recorder = Recorder(stop_after=stop_after)
+    result = train_run(
+        spec,
+        process=ProcessContext(rank=rank, world_size=spec.layout.world_size),
+        sink=recorder,
+        run_directory=run_directory,
+        should_stop=recorder.should_stop,
+    )
+    return result, recorder.steps, recorder.evaluations
