@@ -131,8 +131,8 @@ class Journal(JournalReader):
                     "INSERT INTO runs (run_id, config_version, spec, state, updated_at)"
                     " VALUES (?, ?, ?, ?, ?)"
                     " ON CONFLICT (run_id) DO UPDATE SET config_version = excluded.config_version,"
-                    " spec = iif(EXISTS (SELECT 1 FROM results WHERE results.run = runs.run),"
-                    " spec, excluded.spec)",
+                    " spec = CASE WHEN EXISTS (SELECT 1 FROM results WHERE results.run = runs.run)"
+                    " THEN spec ELSE excluded.spec END",
                     spec.run_id,
                     generation,
                     _json(spec.to_dict()),
@@ -239,6 +239,14 @@ class Journal(JournalReader):
             )
             self.transition(result.run_id, result.state, result.reason)
         return True
+
+    def reopen(self, run_id: str, reason: str) -> None:
+        """Let a censored run go on: its result is forgotten (its records stay), and it waits again."""
+        with self.transaction():
+            if self.state(run_id) is not RunState.CENSORED:
+                raise AssertionError(f"run {run_id} is {self.state(run_id)}; only a censored run is reopened")
+            self._execute("DELETE FROM results WHERE run = ?", self._row(run_id))
+            self.transition(run_id, RunState.WAITING, reason)
 
     def _discard_replayed(
         self, row: int, attempt: int, steps: Sequence[StepRecord], evaluations: Sequence[EvalRecord]

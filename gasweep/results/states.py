@@ -26,7 +26,7 @@ TRANSITIONS: dict[RunState, frozenset[RunState]] = {
     RunState.FAILED: frozenset({RunState.WAITING}),
     RunState.INFEASIBLE: frozenset({RunState.WAITING}),
     RunState.REACHED: frozenset(),
-    RunState.CENSORED: frozenset(),
+    RunState.CENSORED: frozenset({RunState.WAITING}),  # a larger budget reopens it
     RunState.DIVERGED: frozenset(),
     RunState.PRUNED: frozenset(),
 }
