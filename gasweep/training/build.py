@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -45,8 +46,15 @@ class Trainer:
     step: OptimizerStep
 
 
-def build_trainer(spec: RunSpec, *, process: ProcessContext) -> Trainer:
+def build_trainer(
+    spec: RunSpec,
+    *,
+    process: ProcessContext,
+    observe: Callable[[TrainingParts], GradientObserver] | None = None,
+) -> Trainer:
     """Build task, data, model, strategy and optimizer. Collective.
+
+    observe: builds the gradient observer; None: the one that the config asks for.
 
     Raises ConfigError, TaskError or RefusedError for what cannot be run; every rank raises alike.
     """
@@ -102,7 +110,7 @@ def build_trainer(spec: RunSpec, *, process: ProcessContext) -> Trainer:
     if bitwise and strategy_name == "fsdp":
         refuse_inexact_shards(build, device=device, dtype=precision.parameter_dtype)
     optimizer = build(tensors)
-    observer = _observer(parts)
+    observer = _observer(parts) if observe is None else observe(parts)
     return Trainer(
         parts=parts,
         planner=StepPlanner(parts, unit=config.grain if bitwise else 1),

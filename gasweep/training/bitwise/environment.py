@@ -5,13 +5,22 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 
 import torch
 
+from gasweep.config.run_spec import RunSpec
 from gasweep.errors import RefusedError
 
 _WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"
 _WORKSPACES = (":4096:8", ":16:8")
+
+
+def kernels_of(spec: RunSpec, *, device: torch.device) -> AbstractContextManager[None]:
+    """Entered around a whole run: what its `determinism` asks of kernels and threads."""
+    if spec.config.determinism != "bitwise":
+        return contextlib.nullcontext()
+    return deterministic_kernels(num_threads=spec.config.cluster.threads_per_worker, device=device)
 
 
 @contextlib.contextmanager
