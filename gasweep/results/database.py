@@ -101,6 +101,7 @@ def _create(connection: sqlite3.Connection) -> None:
     for statement in TABLES.split(";"):
         if statement.strip():
             connection.execute(statement)
+    connection.execute("INSERT INTO sweep VALUES (lower(hex(randomblob(4))), strftime('%s', 'now'))")
     connection.execute(f"PRAGMA application_id={APPLICATION_ID}")
     connection.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
     connection.execute("COMMIT")

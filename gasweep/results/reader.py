@@ -45,6 +45,11 @@ class JournalReader:
     ) -> None:
         self.close()
 
+    @property
+    def sweep_id(self) -> str:
+        """Eight hex digits drawn when the sweep was created: tells it from others of the same name."""
+        return str(self._query("SELECT sweep_id FROM sweep")[0][0])
+
     def runs(self, *, current_only: bool = False) -> list[StoredRun]:
         """All runs in the order they were added; `current_only` leaves out those the latest grid dropped."""
         rows = self._query(
@@ -65,6 +70,10 @@ class JournalReader:
             for run_id, spec, state, reason, current, num_attempts, updated_at in rows
         ]
         return [run for run in runs if run.current or not current_only]
+
+    def knows(self, run_id: str) -> bool:
+        """Whether a run of that id was ever added."""
+        return bool(self._query("SELECT 1 FROM runs WHERE run_id = ?", run_id))
 
     def state(self, run_id: str) -> RunState:
         return RunState(self._query("SELECT state FROM runs WHERE run = ?", self._row(run_id))[0][0])

@@ -6,6 +6,10 @@ SCHEMA_VERSION = 1
 APPLICATION_ID = 0x67617377  # "gasw": tells a journal from any other SQLite file
 
 TABLES = """
+CREATE TABLE sweep (
+    sweep_id TEXT NOT NULL,
+    created_at REAL NOT NULL
+);
 CREATE TABLE config_versions (
     version INTEGER PRIMARY KEY,
     recorded_at REAL NOT NULL,

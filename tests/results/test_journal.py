@@ -282,3 +282,12 @@ def test_what_is_no_sweep_is_refused(tmp_path: Path) -> None:
     for opener in (Journal.create_or_open, JournalReader.open):
         with pytest.raises(SweepDirectoryError, match="is no gasweep journal"):
             opener(foreign)
+
+
+def test_a_sweep_has_one_id_for_life_and_another_sweep_another(tmp_path: Path) -> None:
+    ids = set()
+    for name in ("a", "a", "b"):
+        with Journal.create_or_open(tmp_path / name) as journal:
+            ids.add(journal.sweep_id)
+    assert len(ids) == 2
+    assert all(len(sweep_id) == 8 for sweep_id in ids)
