@@ -9,11 +9,16 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 
 from gasweep.config.run_spec import Layout, RunSpec
 from gasweep.config.schema import SweepConfig
 from gasweep.tasks.base import Batch, Data, MeanLoss, SummedLoss, Task
 from gasweep.training import ProcessContext, train_run
+from gasweep.training.advance import Stepper
+from gasweep.training.build import build_trainer
+from gasweep.training.meter import StepTraffic
+from gasweep.training.progress import RunProgress
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -183,3 +188,25 @@ def train_toy(
         should_stop=recorder.should_stop,
     )
     return result, recorder.steps, recorder.evaluations
+
+
+def gradients_of(
+    rank: int = 0, *, spec: RunSpec, num_steps: int = 1
+) -> tuple[dict[str, np.ndarray[Any, Any]], float, StepTraffic]:
+    """Whole gradient by parameter name, Σ loss over all ranks, and traffic of attempted step `num_steps`.
+
+    The learning rate is 0, so every step's gradient is taken at the initial parameters.
+    """
+    process = ProcessContext(rank=rank, world_size=spec.layout.world_size)
+    trainer = build_trainer(dataclasses.replace(spec, learning_rate=0.0), process=process)
+    stepper = Stepper(trainer, progress=RunProgress(), sink=Recorder(), flags=lambda: (False, False))
+    for _ in range(num_steps):
+        readings = stepper.attempt()
+    gradients = {}
+    for name, tensor in trainer.parts.parameters:
+        assert tensor.grad is not None, name
+        whole = tensor.grad.full_tensor() if isinstance(tensor.grad, DTensor) else tensor.grad
+        gradients[name] = whole.double().numpy().copy()
+    trainer.parts.strategy.close()
+    loss = readings[-1].loss
+    return gradients, float("nan") if loss is None else loss, stepper.traffic
