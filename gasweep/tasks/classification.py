@@ -33,7 +33,7 @@ class LabelledImages(Data):
         return torch.from_numpy(self.pixels[indices]), torch.from_numpy(self.labels[indices])
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class ImageClassification(Task):
     """Cross-entropy on pixels; the item of the loss is the example.
 

@@ -7,10 +7,10 @@ seed + (c + 1)·golden ratio, so that words are addressed directly.
 from __future__ import annotations
 
 import functools
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
-from scipy.special import ndtri
 
 Array = np.ndarray[Any, Any]
 
@@ -56,7 +56,9 @@ def _finalise(z: Any) -> Any:
 
 @functools.lru_cache(maxsize=1)
 def _quantiles() -> Array:
-    values = ndtri((np.arange(NUM_QUANTILES) + 0.5) / NUM_QUANTILES)
+    normal, half = NormalDist(), NUM_QUANTILES // 2
+    upper = np.array([normal.inv_cdf((half + i + 0.5) / NUM_QUANTILES) for i in range(half)])
+    values = np.concatenate([-upper[::-1], upper])
     table: Array = (values / np.sqrt(np.mean(values**2))).astype(np.float32)
     table.setflags(write=False)
     return table

@@ -20,7 +20,7 @@ NUM_DIGITS = 1797
 SPLIT_SEED = 0
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class Digits(ImageClassification):
     """Ten classes of 8x8 images with pixels 0 to 16, from scikit-learn (the extra `gasweep[digits]`).
 

@@ -23,7 +23,7 @@ PIXEL_DEVIATION = 90.0
 PIXEL_SHIFT = 0.81
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class FashionMnist(ImageClassification):
     """Ten classes of 28x28 images. Shipped: the first 10,000 training and the first 2,000 test examples.
 

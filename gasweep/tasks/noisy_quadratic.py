@@ -38,7 +38,7 @@ class CounterNoise(Data):
         return torch.from_numpy(unit_noise(indices, dimension=self.dimension, seed=self.seed))
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class NoisyQuadratic(Task):
     """Expected loss ½Σh_j·θ_j²; example i's gradient along j is h_j·θ_j plus noise of known variance.
 

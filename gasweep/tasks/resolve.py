@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import inspect
 import os
@@ -103,18 +104,20 @@ def _nearest_key(key: str, named: Iterable[str]) -> str:
 
 
 def _hints(task_class: type[Task]) -> dict[str, Any]:
-    """Argument name -> type; from the dataclass fields, or the annotations of a hand-written __init__."""
-    owner = task_class if hasattr(task_class, "__dataclass_fields__") else task_class.__init__
-    try:
-        return get_type_hints(owner)
-    except (NameError, TypeError):
-        return {}
+    """Argument name -> type, from the fields of a dataclass and the annotations of __init__."""
+    hints: dict[str, Any] = {}
+    for owner in (task_class, task_class.__init__):
+        # A name that cannot be resolved leaves the types unknown, which checks nothing and refuses nothing.
+        with contextlib.suppress(NameError, TypeError, AttributeError):
+            hints |= get_type_hints(owner)
+    return hints
 
 
 def _import_module(module_name: str, target: str) -> ModuleType:
     here = os.getcwd()
     if here not in sys.path and "" not in sys.path:
         sys.path.insert(0, here)
+    importlib.invalidate_caches()
     try:
         return importlib.import_module(module_name)
     except ModuleNotFoundError as error:
@@ -129,7 +132,7 @@ def _import_module(module_name: str, target: str) -> ModuleType:
         ) from error
     except GasweepError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise ConfigError(
             f"task._target_={target!r}: importing {module_name} raised {_one_line(error)}{_where(error)}"
         ) from error
@@ -155,7 +158,7 @@ def _one_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
-def _where(error: Exception) -> str:
+def _where(error: BaseException) -> str:
     """Where in the user's file an import failed."""
     if isinstance(error, SyntaxError):
         return ""

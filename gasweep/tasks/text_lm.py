@@ -49,7 +49,7 @@ class TextWindows(Data):
         return kept
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class TextLm(Task):
     """Next-byte prediction; an example is one window of `context` bytes, an item of the loss one valid byte.
 
