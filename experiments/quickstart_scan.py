@@ -1,93 +1,110 @@
-"""Where is the knee? Steps to target over (B, lr, seed), in a plain loop without gasweep's trainer.
+"""Where is the knee? The convergence runs of a config in a plain loop, without gasweep's trainer.
 
-    python experiments/quickstart_scan.py                      the grid of configs/quickstart.yaml
-    python experiments/quickstart_scan.py --learning-rates 0.02 0.05 ... --base-batch-size 0 --seeds 0
+    python experiments/quickstart_scan.py
+    python experiments/quickstart_scan.py configs/digits.yaml grid.seed=[0] target.value=0.3
 
-The loop is what a sweep's convergence runs do: fp32, one thread, SGD, a fresh permutation per epoch,
-evaluation on the same held-out examples at a spacing of 5 % of the steps taken, first crossing interpolated.
-It prints S per (B, lr, seed), the best rate per B and where it lies in the grid, a least-squares hyperbola
-log S = log S_min + log(1 + B_crit/B), and the seconds that all runs took.
+The config's (B, lr, seed), each trained by torch alone on one thread, on the whole effective batch: a fresh
+permutation per epoch, the config's evaluation spacing and budget, the first crossing interpolated linearly.
+Prints mean steps to target per (B, lr), the best rate per B and where it lies among the rates, a least-squares
+hyperbola log S = log S_min + log(1 + B_crit/B), and the core-seconds of all runs.
 """
 
 from __future__ import annotations
 
 import argparse
-import itertools
+import math
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections import defaultdict
+from pathlib import Path
 
 import numpy as np
 import torch
 from scipy.optimize import least_squares
 
-from gasweep.tasks import FashionMnist
-from gasweep.tasks.base import Batch, Data, Task
+from gasweep.config.load import load_sweep_config
+from gasweep.config.plan import plan_sweep
+from gasweep.config.run_spec import RunSpec
+from gasweep.config.schema import OptimizerConfig
+from gasweep.data import IndexStream
+from gasweep.tasks import Task, resolve_task
+from gasweep.tasks.base import Batch, Data
+
+QUICKSTART = Path(__file__).parent.parent / "configs" / "quickstart.yaml"
+Steps = dict[int, dict[float, list[float | None]]]  # B -> rate -> steps per seed, None: not reached
 
 
-@dataclass(frozen=True, kw_only=True)
-class Budget:
-    max_examples: int
-    max_optimizer_steps: int
-    divergence_factor: float = 10.0
+class Scan:
+    """One task, its data read once."""
 
+    def __init__(self, spec: RunSpec) -> None:
+        config = spec.config
+        self.config = config
+        self.task: Task = resolve_task(config.task)
+        self.data: Data = self.task.train_data(root=config.data.root)
+        self.eval_batches: list[Batch] = self.task.eval_batches(
+            root=config.data.root,
+            batch_size=config.evaluation.batch_size,
+            max_examples=config.evaluation.max_examples,
+        )
 
-def index_stream(num_examples: int, *, batch_size: int, seed: int) -> Iterator[np.ndarray]:
-    """Indices of successive optimizer steps: permutations laid end to end, cut every `batch_size`."""
-    generator = np.random.Generator(np.random.PCG64(seed))
-    held = np.empty(0, dtype=np.int64)
-    while True:
-        while len(held) < batch_size:
-            held = np.concatenate([held, generator.permutation(num_examples)])
-        yield held[:batch_size]
-        held = held[batch_size:]
+    @torch.no_grad()
+    def evaluate(self, model: torch.nn.Module) -> float:
+        model.eval()
+        sums = [self.task.eval_sums(model, batch)["eval_loss"] for batch in self.eval_batches]
+        model.train()
+        return sum(total for total, _ in sums) / sum(count for _, count in sums)
 
-
-@torch.no_grad()
-def evaluate(task: Task, model: torch.nn.Module, batches: list[Batch]) -> float:
-    sums = [task.eval_sums(model, batch)["eval_loss"] for batch in batches]
-    return sum(total for total, _ in sums) / sum(count for _, count in sums)
-
-
-def steps_to_target(
-    task: Task,
-    data: Data,
-    eval_batches: list[Batch],
-    *,
-    batch_size: int,
-    learning_rate: float,
-    seed: int,
-    target: float,
-    budget: Budget,
-) -> float | None:
-    """Interpolated steps at the first crossing; None when the budget ends first or the loss explodes."""
-    torch.manual_seed(seed)
-    model = task.build_model()
-    parameters = list(model.parameters())
-    previous_step, previous_loss = 0, evaluate(task, model, eval_batches)
-    first_loss, next_evaluation = previous_loss, 1
-    limit = min(budget.max_optimizer_steps, budget.max_examples // batch_size)
-    for step, indices in enumerate(index_stream(len(data), batch_size=batch_size, seed=seed), start=1):
-        summed = task.loss(model, data.batch(indices))
-        gradients = torch.autograd.grad(summed.total / summed.num_items, parameters)
-        with torch.no_grad():
-            torch._foreach_add_(parameters, gradients, alpha=-learning_rate)
-        if step == next_evaluation or step >= limit:
-            loss = evaluate(task, model, eval_batches)
-            if not np.isfinite(loss) or loss > budget.divergence_factor * first_loss:
+    def steps_to_target(self, spec: RunSpec) -> float | None:
+        """Interpolated optimizer steps; None when the budget ends first or the loss explodes."""
+        config, budget, batch_size = self.config, self.config.budget, spec.effective_batch_size
+        torch.manual_seed(spec.seed)
+        model = self.task.build_model()
+        optimizer = build_optimizer(model, config.optimizer, spec.learning_rate)
+        stream = IndexStream(num_examples=len(self.data), seed=spec.seed, sampling=config.data.sampling)
+        limit = min(budget.max_optimizer_steps or math.inf, (budget.max_examples or math.inf) // batch_size)
+        last_step, last_loss = 0, self.evaluate(model)
+        explosion, next_evaluation, step = budget.divergence_factor * last_loss, 1, 0
+        while step < limit:
+            indices = stream.take(step * batch_size, batch_size)
+            train_step(self.task, model, optimizer, self.data.batch(indices), config.optimizer.max_grad_norm)
+            step += 1
+            if step < min(next_evaluation, limit):
+                continue
+            loss = self.evaluate(model)
+            if not loss <= explosion:
                 return None
-            if loss <= target:
-                share = (previous_loss - target) / (previous_loss - loss)
-                return previous_step + share * (step - previous_step)
-            previous_step, previous_loss = step, loss
-            next_evaluation = max(step + 1, int(np.ceil(step * 1.05)))
-        if step >= limit:
-            return None
-    raise AssertionError("the index stream never ends")
+            if loss <= config.target.value:
+                return last_step + (last_loss - config.target.value) / (last_loss - loss) * (step - last_step)
+            last_step, last_loss = step, loss
+            next_evaluation = step + max(1, math.ceil(step * config.evaluation.spacing_fraction))
+        return None
+
+
+def train_step(
+    task: Task,
+    model: torch.nn.Module,
+    optimizer: torch.optim.Optimizer,
+    batch: Batch,
+    max_grad_norm: float | None,
+) -> None:
+    optimizer.zero_grad()
+    summed = task.loss(model, batch)
+    (summed.total / summed.num_items).backward()
+    if max_grad_norm is not None:
+        torch.nn.utils.clip_grad_norm_(model.parameters(), max_grad_norm)
+    optimizer.step()
+
+
+def build_optimizer(model: torch.nn.Module, config: OptimizerConfig, rate: float) -> torch.optim.Optimizer:
+    if config.name == "sgd":
+        return torch.optim.SGD(model.parameters(), lr=rate, momentum=config.momentum)
+    adam = torch.optim.Adam if config.name == "adam" else torch.optim.AdamW
+    betas = (config.betas[0], config.betas[1])
+    return adam(model.parameters(), lr=rate, betas=betas, weight_decay=config.weight_decay)
 
 
 def fit_hyperbola(batch_sizes: np.ndarray, steps: np.ndarray) -> tuple[float, float]:
-    """(S_min, B_crit) by least squares in log space, as `gasweep.analysis` starts its own fit."""
+    """(S_min, B_crit) by least squares in log space."""
 
     def residuals(theta: np.ndarray) -> np.ndarray:
         return theta[0] + np.log1p(np.exp(theta[1]) / batch_sizes) - np.log(steps)
@@ -96,73 +113,48 @@ def fit_hyperbola(batch_sizes: np.ndarray, steps: np.ndarray) -> tuple[float, fl
     return float(np.exp(found.x[0])), float(np.exp(found.x[1]))
 
 
-def report(args: argparse.Namespace, steps: dict[tuple[int, float, int], float | None]) -> None:
+def report_rates(steps: Steps) -> dict[int, float]:
+    """Print every B's mean steps by rate; returns the best mean where all seeds reached the target."""
     best = {}
-    for batch_size in args.batch_sizes:
-        means = []
-        for rate in args.learning_rates:
-            runs = [steps[batch_size, rate, seed] for seed in args.seeds]
-            means.append(float(np.mean(runs)) if None not in runs else np.inf)
+    for batch_size, by_rate in sorted(steps.items()):
+        rates = sorted(by_rate)
+        means = [math.inf if None in by_rate[rate] else float(np.mean(by_rate[rate])) for rate in rates]
         winner = int(np.argmin(means))
-        edge = "" if 0 < winner < len(means) - 1 else "   EDGE"
-        best[batch_size] = means[winner]
-        cells = "  ".join(f"{mean:9.1f}" for mean in means)
-        rate = args.learning_rates[winner]
-        runs = ", ".join(f"{steps[batch_size, rate, seed] or np.nan:.1f}" for seed in args.seeds)
-        print(f"B={batch_size:5d}  {cells}  best {rate:g}: {runs}{edge}")
-    reached = {b: s for b, s in best.items() if np.isfinite(s)}
-    batch_sizes, mean_steps = np.array(list(reached)), np.array(list(reached.values()))
-    s_min, b_crit = fit_hyperbola(batch_sizes, mean_steps)
+        edge = "" if 0 < winner < len(rates) - 1 else "  EDGE"
+        cells = "  ".join(f"{rate:.3g}: {mean:.1f}" for rate, mean in zip(rates, means, strict=True))
+        print(f"B={batch_size:5d}  best lr {rates[winner]:.3g}{edge}   ({cells})")
+        if math.isfinite(means[winner]):
+            best[batch_size] = means[winner]
+            print("         seeds " + ", ".join(f"{value:.1f}" for value in by_rate[rates[winner]]))
+    return best
+
+
+def report_law(best: dict[int, float]) -> None:
+    s_min, b_crit = fit_hyperbola(np.array(list(best)), np.array(list(best.values())))
     print(f"S_min {s_min:.1f}  B_crit {b_crit:.0f}  E_min {s_min * b_crit:.0f}")
-    for b, s in reached.items():
-        print(f"  B={b:5d}  S={s:8.1f}  E={b * s:9.0f}  fit {s / (s_min * (1 + b_crit / b)):.3f}")
+    for batch_size, mean in best.items():
+        fitted = s_min * (1 + b_crit / batch_size)
+        print(f"  B={batch_size:5d}  S={mean:8.1f}  E={batch_size * mean:9.0f}  S/fitted {mean / fitted:.3f}")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--batch-sizes", type=int, nargs="+", default=[2**k for k in range(3, 13)])
-    parser.add_argument("--learning-rates", type=float, nargs="+", default=[0.5, 1.0, 2.0, 4.0])
-    parser.add_argument("--base-batch-size", type=int, default=64, help="0: the rates are absolute")
-    parser.add_argument("--base-learning-rate", type=float, default=0.1)
-    parser.add_argument("--power", type=float, default=0.5, help="0.5: square-root scaling; 1: linear")
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--target", type=float, default=0.6)
-    parser.add_argument("--hidden", type=int, default=32)
-    parser.add_argument("--layers", type=int, default=1)
-    parser.add_argument("--max-examples", type=int, default=400_000)
-    parser.add_argument("--max-optimizer-steps", type=int, default=20_000)
-    parser.add_argument("--eval-examples", type=int, default=2000)
-    parser.add_argument("--verbose", action="store_true")
+    parser.add_argument("config", nargs="?", default=str(QUICKSTART))
+    parser.add_argument("overrides", nargs="*", help="key=value, as for gasweep run")
     args = parser.parse_args()
     torch.set_num_threads(1)
-    task = FashionMnist(hidden=args.hidden, layers=args.layers)
-    data = task.train_data(root=None)
-    eval_batches = task.eval_batches(root=None, batch_size=2048, max_examples=args.eval_examples)
-    budget = Budget(max_examples=args.max_examples, max_optimizer_steps=args.max_optimizer_steps)
-    steps, seconds = {}, {}
-    for batch_size, multiplier, seed in itertools.product(args.batch_sizes, args.learning_rates, args.seeds):
-        rate = multiplier
-        if args.base_batch_size:
-            rate *= args.base_learning_rate * (batch_size / args.base_batch_size) ** args.power
+    runs = plan_sweep(load_sweep_config(args.config, args.overrides)).runs
+    scan = Scan(runs[0])
+    steps: Steps = defaultdict(lambda: defaultdict(list))
+    seconds: dict[int, float] = defaultdict(float)
+    for spec in runs:
         started = time.process_time()
-        steps[batch_size, multiplier, seed] = steps_to_target(
-            task,
-            data,
-            eval_batches,
-            batch_size=batch_size,
-            learning_rate=rate,
-            seed=seed,
-            target=args.target,
-            budget=budget,
-        )
-        seconds[batch_size, multiplier, seed] = time.process_time() - started
-        if args.verbose:
-            print(batch_size, multiplier, seed, steps[batch_size, multiplier, seed], flush=True)
-    report(args, steps)
-    for batch_size in args.batch_sizes:
-        spent = sum(value for (b, _, _), value in seconds.items() if b == batch_size)
-        print(f"  B={batch_size:5d}  {spent:6.1f} core-seconds")
-    print(f"total {sum(seconds.values()):.1f} core-seconds in {len(seconds)} runs")
+        found = scan.steps_to_target(spec)
+        seconds[spec.effective_batch_size] += time.process_time() - started
+        steps[spec.effective_batch_size][spec.learning_rate].append(found)
+    report_law(report_rates(steps))
+    spent = ", ".join(f"B={batch_size}: {value:.1f}" for batch_size, value in sorted(seconds.items()))
+    print(f"{len(runs)} runs, {sum(seconds.values()):.1f} core-seconds ({spent})")
 
 
 if __name__ == "__main__":
