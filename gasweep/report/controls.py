@@ -100,7 +100,7 @@ def cost(data: ReportData, fronts: Sequence[Markup]) -> Markup:
     body = tag(
         "div",
         tag("figure", tag("div", id="cost-chart", class_="chart")),
-        _cost_legend(),
+        _cost_legend(data.worker),
         tag(
             "div",
             _limit("deadline", "Cheapest within a deadline", "Deadline"),
@@ -177,9 +177,9 @@ def _limit(name: str, title: str, label: str, *, worker: str = "") -> Markup:
     )
 
 
-def _cost_legend() -> Markup:
+def _cost_legend(worker: str) -> Markup:
     items = [
-        _key("on the Pareto front, with 95 % intervals", "s0", "circle", filled=True),
+        _key(f"on the Pareto front of wall-clock, {worker} time and examples", "s0", "circle", filled=True),
         _key("not told apart from the front", "s0", "circle"),
         _key("dominated", "muted", "square", filled=True),
     ]

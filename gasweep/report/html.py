@@ -14,7 +14,7 @@ from gasweep.report.markup import Markup, escape, json_script
 from gasweep.report.payload import build_payload, step_time_table, target_title
 from gasweep.report.study_view import read_study
 
-STYLES = ("report.css", "tables.css", "controls.css", "chart.css")
+STYLES = ("report.css", "bar.css", "tables.css", "controls.css", "chart.css")
 SCRIPTS = (
     "base.js",
     "chart.js",

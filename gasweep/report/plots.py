@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,8 +13,15 @@ from gasweep.analysis.estimate import Estimate
 from gasweep.report import numbers
 from gasweep.report.study_view import ObservationView, RateView, TargetView, read_study
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 # Okabe & Ito 2008: told apart with every common colour blindness and in print.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+AROUND = 1.8
+"""How far the batch axis reaches beyond the measured batch sizes, as a factor."""
+MIN_Y_FACTOR = 2.0
+"""The least range of a steps axis, so that nothing flat looks steep."""
 MARKERS = ("o", "s", "D", "v", "P", "X", "h")
 
 
@@ -28,29 +35,39 @@ def plot_critical_batch_size(study: dict[str, Any], path: Path) -> Path:
     step seen; a point whose learning rate is at the edge of its grid, or that the fit left out, is open.
     Drawn whatever could be resolved: without a fitted law there are points alone, without points a note.
     """
-    targets = read_study(study)
     with _figure(path, width=11.0, height=5.2) as figure:
-        steps_axis, examples_axis = figure.subplots(1, 2)
-        for axis, in_examples in ((steps_axis, False), (examples_axis, True)):
-            for index, view in enumerate(targets):
-                _draw_target(axis, view, index, in_examples=in_examples)
-            _finish_axis(axis, targets, "examples to target" if in_examples else "optimizer steps to target")
-        _legend(figure, steps_axis, targets)
+        draw_critical_batch_size(figure, study)
     return path
+
+
+def draw_critical_batch_size(figure: Figure, study: dict[str, Any]) -> None:
+    """The same on a matplotlib figure of one's own."""
+    targets = read_study(study)
+    steps_axis, examples_axis = figure.subplots(1, 2)
+    for axis, in_examples in ((steps_axis, False), (examples_axis, True)):
+        for index, view in enumerate(targets):
+            _draw_target(axis, view, index, in_examples=in_examples)
+        _finish_axis(axis, targets, "examples to target" if in_examples else "optimizer steps to target")
+    _legend(figure, targets)
 
 
 def plot_learning_rates(study: dict[str, Any], path: Path) -> Path:
     """Steps to target against learning rate, one curve per effective batch size, one row per target."""
-    targets = read_study(study)
-    rows = max(len(targets), 1)
-    with _figure(path, width=8.0, height=1.2 + 3.8 * rows) as figure:
-        for axis, view in zip(figure.subplots(rows, 1, squeeze=False)[:, 0], targets, strict=False):
-            _draw_learning_rates(axis, view)
+    with _figure(path, width=8.0, height=1.2 + 3.8 * max(len(study["targets"]), 1)) as figure:
+        draw_learning_rates(figure, study)
     return path
 
 
+def draw_learning_rates(figure: Figure, study: dict[str, Any]) -> None:
+    """The same on a matplotlib figure of one's own."""
+    targets = read_study(study)
+    axes = figure.subplots(max(len(targets), 1), 1, squeeze=False)[:, 0]
+    for axis, view in zip(axes, targets, strict=False):
+        _draw_learning_rates(axis, view)
+
+
 @contextlib.contextmanager
-def _figure(path: Path, *, width: float, height: float) -> Iterator[Any]:
+def _figure(path: Path, *, width: float, height: float) -> Iterator[Figure]:
     """A figure that is saved as PNG and SVG and then cleared, without pyplot's registry."""
     from matplotlib import rc_context
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -69,7 +86,7 @@ def _figure(path: Path, *, width: float, height: float) -> Iterator[Any]:
 def _draw_target(axis: Any, view: TargetView, index: int, *, in_examples: bool) -> None:
     colour, marker = COLOURS[index % len(COLOURS)], MARKERS[index % len(MARKERS)]
     _draw_law(axis, view, colour, in_examples=in_examples)
-    _draw_critical(axis, view.critical_batch_size, colour)
+    _draw_critical(axis, view, colour)
     for observation in view.observations:
         _draw_observation(axis, observation, colour, marker, in_examples=in_examples)
 
@@ -79,7 +96,7 @@ def _draw_law(axis: Any, view: TargetView, colour: str, *, in_examples: bool) ->
     if view.law is None or not batches:
         return
     low, high = view.law.range
-    grid = np.geomspace(max(min(batches) / 1.6, low), min(max(batches) * 1.6, high), 160)[1:-1]
+    grid = np.geomspace(max(min(batches) / AROUND, low), min(max(batches) * AROUND, high), 160)[1:-1]
     law = [view.law.examples(b) if in_examples else view.law.steps(b) for b in grid]
     drawn = [(b, e.value) for b, e in zip(grid, law, strict=True) if e.value]
     axis.plot(*_columns(drawn), color=colour, linewidth=1.6, zorder=3)
@@ -88,16 +105,36 @@ def _draw_law(axis: Any, view: TargetView, colour: str, *, in_examples: bool) ->
         axis.fill_between(*zip(*inside, strict=True), color=colour, alpha=0.16, linewidth=0, zorder=1)
 
 
-def _draw_critical(axis: Any, critical: Estimate, colour: str) -> None:
+def _draw_critical(axis: Any, view: TargetView, colour: str) -> None:
+    """B_crit and its interval; a bound alone is dotted with an arrow, at the axis' end if it lies beyond."""
+    critical = view.critical_batch_size
     if critical.low is not None and critical.high is not None:
         axis.axvspan(critical.low, critical.high, color=colour, alpha=0.07, linewidth=0, zorder=0)
     if critical.value is not None:
         axis.axvline(critical.value, color=colour, linestyle=(0, (5, 3)), linewidth=1.1, zorder=2)
         return
-    bound, arrow = (critical.low, "→") if critical.low is not None else (critical.high, "←")
-    if bound is not None and (critical.low is None or critical.high is None):
-        axis.axvline(bound, color=colour, linestyle=":", linewidth=1.1, zorder=2)
-        axis.annotate(arrow, (bound, 0.02), xycoords=("data", "axes fraction"), color=colour, ha="center")
+    if (critical.low is None) == (critical.high is None) or not view.observations:
+        return
+    bound = critical.low or critical.high or 1.0
+    batches = [o.effective_batch_size for o in view.observations]
+    place = min(max(bound, min(batches) / AROUND), max(batches) * AROUND)
+    axis.axvline(place, color=colour, linestyle=":", linewidth=1.4, zorder=2)
+    text = (
+        f"$B_{{crit}}$ ≥ {numbers.number(bound)} →"
+        if critical.low is not None
+        else f"← $B_{{crit}}$ ≤ {numbers.number(bound)}"
+    )
+    left = place > (min(batches) * max(batches)) ** 0.5
+    offset = (-4, 4) if left else (4, 4)
+    axis.annotate(
+        text,
+        (place, 0),
+        xycoords=("data", "axes fraction"),
+        xytext=offset,
+        textcoords="offset points",
+        color=colour,
+        ha="right" if left else "left",
+    )
 
 
 def _draw_observation(
@@ -125,6 +162,9 @@ def _open(colour: str) -> dict[str, Any]:
 
 def _finish_axis(axis: Any, targets: list[TargetView], ylabel: str) -> None:
     axis.set_xscale("log", base=2)
+    batches = [o.effective_batch_size for view in targets for o in view.observations]
+    if batches:
+        axis.set_xlim(min(batches) / AROUND, max(batches) * AROUND)
     axis.xaxis.set_major_formatter("{x:.0f}")
     _log_steps(axis)
     axis.set_xlabel("effective batch size B (examples per optimizer step)")
@@ -137,11 +177,17 @@ def _finish_axis(axis: Any, targets: list[TargetView], ylabel: str) -> None:
 
 
 def _log_steps(axis: Any) -> None:
-    """A log y axis labelled at 1, 2, 5 times each power of ten, in plain numbers."""
+    """A log y axis in plain numbers, labelled more densely where it spans less than a decade."""
     from matplotlib.ticker import EngFormatter, LogLocator, NullFormatter
 
     axis.set_yscale("log")
-    axis.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    low, high = axis.get_ylim()
+    if high < MIN_Y_FACTOR * low:
+        centre = (low * high) ** 0.5
+        low, high = centre / MIN_Y_FACTOR**0.5, centre * MIN_Y_FACTOR**0.5
+        axis.set_ylim(low, high)
+    subs = (1.0, 2.0, 5.0) if high > 6 * low else tuple(map(float, range(1, 10)))
+    axis.yaxis.set_major_locator(LogLocator(subs=subs))
     axis.yaxis.set_major_formatter(EngFormatter(sep=""))
     axis.yaxis.set_minor_formatter(NullFormatter())
 
@@ -151,7 +197,7 @@ def _critical_text(critical: Estimate) -> str:
     return _text(f"{joint}{numbers.estimate(critical)}")
 
 
-def _legend(figure: Any, axis: Any, targets: list[TargetView]) -> None:
+def _legend(figure: Figure, targets: list[TargetView]) -> None:
     """Handles drawn off-axis: only the marks that occur are explained."""
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from gasweep.analysis.cost import SECONDS_PER_HOUR
 from gasweep.analysis.cost_interpolation import StepTimeTable
+from gasweep.analysis.cost_law import scale
 from gasweep.analysis.estimate import Estimate
 from gasweep.analysis.pareto import pareto_front
 from gasweep.report import numbers
@@ -150,7 +152,11 @@ def _answer_panel(title: str, view: TargetView) -> Markup:
         tag("span", note, numbers.interval(critical), class_="label"),
         class_="headline",
     )
-    facts = [_fact(label, getattr(view, name), text) for name, label, text in FACTS]
+    facts = [
+        _fact(label, getattr(view, name), text)
+        for name, label, text in FACTS
+        if name != "noise_scale" or getattr(view, name).reason != "not measured"
+    ]
     flags = tag("ul", *(tag("li", flag) for flag in view.flags), class_="flags") if view.flags else ""
     return join([tag("div", headline, tag("dl", *facts, class_="facts"), class_="answer"), flags])
 
@@ -185,9 +191,9 @@ def front_table(
         "b × N × G",
         "B",
         "optimizer steps",
-        "seconds per step",
+        "per step",
         "wall-clock",
-        f"{worker}-hours",
+        f"{worker} time",
         "examples",
     )
     rows = [
@@ -195,9 +201,9 @@ def front_table(
             f"{c.point.micro_batch_size} × {c.point.world_size} × {c.point.accumulation_steps}",
             numbers.number(c.point.effective_batch_size),
             numbers.estimate(c.optimizer_steps),
-            numbers.estimate(c.seconds_per_optimizer_step),
+            numbers.estimate(c.seconds_per_optimizer_step, numbers.duration),
             numbers.estimate(c.wall_clock_s, numbers.duration),
-            numbers.estimate(c.gpu_hours),
+            numbers.estimate(scale(c.gpu_hours, SECONDS_PER_HOUR), numbers.duration),
             numbers.estimate(c.examples),
         ]
         for c in pareto_front(target_costs(view, layouts, step_times))

@@ -62,7 +62,7 @@ def steps_row(observation: ObservationView) -> list[str]:
         "–".join(map(numbers.number, observation.spread or ())),
         _steps(observation, batch),
         "" if rate is None else f"{rate:g}",
-        f"{reached}/{len(observation.seeds)}",
+        f"{reached}/{len(observation.seeds) or sum(r.num_seeds for r in observation.rates)}",
         _note(observation),
     ]
 
@@ -75,7 +75,7 @@ def _steps(observation: ObservationView, unit: float = 1.0) -> str:
 
 def _note(observation: ObservationView) -> str:
     outliers = [str(seed.seed) for seed in observation.seeds if seed.outlier]
-    notes = [observation.label, observation.reason or ""]
+    notes = ["" if observation.label == "none" else observation.label, observation.reason or ""]
     return "; ".join(filter(None, [*notes, f"outlier seed {', '.join(outliers)}" if outliers else ""]))
 
 

@@ -94,8 +94,8 @@ function ticks([low, high], base, room) {
 
 function drawAxes(svg, spec, rows, { x, y, left, right, top, bottom }) {
   const format = spec.x.format ?? compact;
-  const widest = Math.max(...spec.x.domain.map((value) => format(value).length));
-  for (const value of spec.x.ticks ?? ticks(spec.x.domain, spec.x.base ?? 10, (right - left) / (22 + 6 * Math.min(widest, 6)))) {
+  const columns = spec.x.ticks ?? ticks(spec.x.domain, spec.x.base ?? 10, (right - left) / (spec.x.room ?? 46));
+  for (const value of columns) {
     shape("line", { class: "grid", x1: x(value), x2: x(value), y1: top, y2: bottom }, svg);
     shape("text", { x: x(value), y: bottom + 17, "text-anchor": "middle" }, svg, format(value));
   }
@@ -143,13 +143,13 @@ const LAYERS = {
     const to = Math.min(Math.max(x(high), left), right);
     shape("rect", { class: `span ${cls}`, x: from, width: to - from, y: top, height: bottom - top }, svg);
   },
-  rule(svg, { at, cls, note, toward = "" }, { x, left, right, top, bottom }) {
+  rule(svg, { at, cls, note }, { x, left, right, top, bottom }) {
     const where = x(at);
-    if (where < left || where > right) return;
+    if (where < left - 1 || where > right + 1) return;
     shape("line", { class: `line ${cls}`, x1: where, x2: where, y1: top, y2: bottom }, svg);
     const end = where > left + 0.7 * (right - left);
     const place = { x: where + (end ? -6 : 6), y: top + 13, "text-anchor": end ? "end" : "start" };
-    shape("text", { class: `note ${cls.split(" ")[0]}`, ...place }, svg, `${note}${toward}`);
+    shape("text", { class: `note ${cls.split(" ")[0]}`, ...place }, svg, note);
   },
   whiskers(svg, { points, cls }, { x, y }) {
     for (const [at, low, high] of points) {

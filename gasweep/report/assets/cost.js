@@ -26,6 +26,8 @@ function setUpCost(data, selected) {
   };
 }
 
+const workerSeconds = (cost) => 3600 * cost.gpu_hours[0];
+
 const resolvedCosts = (target) => target.costs.filter((c) => c.wall_clock_s[0] !== null);
 
 function describeCost(data, target, index) {
@@ -38,16 +40,14 @@ function describeCost(data, target, index) {
     cls: place === "dominated" ? "muted" : cls,
     points: costs.filter((c) => c.standing === place).map((c) => costMark(data, c)),
   }));
-  const timed = front.filter((c) => both(c, "wall_clock_s")).map((c) => [c.gpu_hours[0], c.wall_clock_s[1], c.wall_clock_s[2]]);
-  const priced = front.filter((c) => both(c, "gpu_hours")).map((c) => [c.wall_clock_s[0], c.gpu_hours[1], c.gpu_hours[2]]);
+  const timed = front.filter((c) => both(c, "wall_clock_s")).map((c) => [workerSeconds(c), ...c.wall_clock_s.slice(1, 3)]);
   return {
     label: `wall-clock to target against ${data.worker} time for every layout; the front is in the table below`,
-    x: { label: "wall-clock to target", domain: domain(costs.map((c) => c.wall_clock_s[0])), format: duration },
-    y: { label: `${data.worker} time to target`, domain: domain(costs.map((c) => c.gpu_hours[0])), format: (v) => duration(v * 3600) },
+    x: { label: "wall-clock to target", domain: domain(costs.map((c) => c.wall_clock_s[0])), format: duration, room: 70 },
+    y: { label: `${data.worker} time to target`, domain: domain(costs.map(workerSeconds)), format: duration },
     layers: [
       { type: "steps", cls: `${cls} thin`, points: lowerHull(front) },
       { type: "beams", cls: `${cls} faded`, points: timed },
-      { type: "whiskers", cls: `${cls} faded`, points: priced },
       ...layers,
     ],
   };
@@ -57,7 +57,7 @@ function describeCost(data, target, index) {
 function lowerHull(front) {
   const points = [];
   for (const c of front) {
-    const [x, y] = [c.wall_clock_s[0], c.gpu_hours[0]];
+    const [x, y] = [c.wall_clock_s[0], workerSeconds(c)];
     if (!points.length || y < points[points.length - 1][1]) points.push([x, y]);
   }
   return points;
@@ -66,7 +66,7 @@ function lowerHull(front) {
 function costMark(data, cost) {
   const { cls, mark, r, words } = STANDINGS[cost.standing];
   const text = `${layoutName(data.layouts[cost.layout])} = B ${number(data.layouts[cost.layout][3])}\n${duration(cost.wall_clock_s[0])}, ${workerTime(cost.gpu_hours[0], data.worker)}, ${number(cost.examples[0])} examples\n${words}`;
-  return { x: cost.wall_clock_s[0], y: cost.gpu_hours[0], cls, mark, r, text };
+  return { x: cost.wall_clock_s[0], y: workerSeconds(cost), cls, mark, r, text };
 }
 
 function suggestLimits(costs) {

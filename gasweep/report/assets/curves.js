@@ -30,9 +30,15 @@ function describeCurves(targets, kind, chosen, sample) {
   return {
     label: `${what} against effective batch size; the same numbers are in the table below`,
     x: { label: "effective batch size B", base: 2, domain: xs, format: (v) => (v < 1e5 ? number(v, 6) : compact(v)) },
-    y: { label: what, domain: domain(ys, 1.3) ?? [1, 10] },
+    y: { label: what, domain: atLeastDouble(domain(ys, 1.3) ?? [1, 10]) },
     layers,
   };
+}
+
+// So that nothing flat looks steep.
+function atLeastDouble([low, high]) {
+  const widen = Math.sqrt(Math.max(2 / (high / low), 1));
+  return [low / widen, high * widen];
 }
 
 function targetLayers(target, index, unit, isChosen, xs) {
@@ -42,7 +48,7 @@ function targetLayers(target, index, unit, isChosen, xs) {
   const scaled = (p, i) => p.steps[i] * unit(p.B);
   const spread = target.observations.filter((o) => o.spread.length);
   return [
-    ...(isChosen ? criticalLayers(target.critical_batch_size, seriesClass(index)) : []),
+    ...(isChosen ? criticalLayers(target.critical_batch_size, seriesClass(index), xs) : []),
     { type: "band", cls: seriesClass(index), points: isChosen ? banded.map((p) => [p.B, scaled(p, 1), scaled(p, 2)]) : [] },
     { type: "line", cls, points: law.map((p) => [p.B, scaled(p, 0)]) },
     { type: "whiskers", cls, points: spread.map((o) => [o.B, ...o.spread.map((s) => s * unit(o.B))]) },
@@ -51,13 +57,16 @@ function targetLayers(target, index, unit, isChosen, xs) {
   ];
 }
 
-function criticalLayers([value, low, high], cls) {
-  const layers = [];
-  if (low !== null && high !== null) layers.push({ type: "span", low, high, cls });
-  if (value !== null) layers.push({ type: "rule", at: value, cls: `${cls} dashed`, note: "B_crit" });
-  else if (low !== null && high === null) layers.push({ type: "rule", at: low, cls: `${cls} dotted`, note: "B_crit", toward: " →" });
-  else if (high !== null && low === null) layers.push({ type: "rule", at: high, cls: `${cls} dotted`, note: "← B_crit" });
-  return layers;
+// B_crit and its interval; a bound alone is dotted with an arrow, at the axis' end if it lies beyond.
+function criticalLayers([value, low, high], cls, [least, most]) {
+  const within = (bound) => Math.min(Math.max(bound, least), most);
+  if (value !== null) {
+    const span = low !== null && high !== null ? [{ type: "span", low, high, cls }] : [];
+    return [...span, { type: "rule", at: value, cls: `${cls} dashed`, note: "B_crit" }];
+  }
+  if (low !== null && high === null) return [{ type: "rule", at: within(low), cls: `${cls} dotted`, note: `B_crit ≥ ${number(low)} →` }];
+  if (high !== null && low === null) return [{ type: "rule", at: within(high), cls: `${cls} dotted`, note: `← B_crit ≤ ${number(high)}` }];
+  return [];
 }
 
 function observationMark(target, o, index, unit) {

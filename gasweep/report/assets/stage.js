@@ -87,10 +87,12 @@ function cellsAcross(cells, width, height) {
   const most = Math.max(Math.floor(width / MIN_CELL), 1);
   const least = Math.ceil(cells / Math.max(Math.floor(height / MIN_CELL), 1));
   const ideal = Math.min(Math.max(Math.sqrt((cells * width) / height), least, 1), most);
-  for (let across = Math.ceil(ideal); across <= Math.min(1.7 * ideal, most); across += 1) {
-    if (cells % across === 0) return across;
+  const off = (across) => Math.abs(Math.log(across / ideal));
+  let best = 0;
+  for (let across = Math.max(least, 1); across <= Math.min(most, cells); across += 1) {
+    if (cells % across === 0 && (!best || off(across) < off(best))) best = across;
   }
-  return Math.min(Math.ceil(ideal), most);
+  return best && off(best) < Math.LN2 ? best : Math.min(Math.ceil(ideal), most);
 }
 
 // Hue tells the rank, lightness the pass; row and column tell the same to whoever sees no hue.
