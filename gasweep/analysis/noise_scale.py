@@ -81,20 +81,54 @@ def measure_groups(
     Assumes: independent examples within the step; parameters fixed over it.
     """
     groups = _non_empty(sq_norms, counts, weights)
-    if len(groups) < 2:
+    return measure_sums(
+        WeightedSums(
+            num_groups=len(groups),
+            num_examples=sum(n for _, n, _ in groups),
+            weight=math.fsum(w for _, _, w in groups),
+            weight_per_example=math.fsum(w / n for _, n, w in groups),
+            sq_weight_per_example=math.fsum(w * w / n for _, n, w in groups),
+            sq_norm=math.fsum(w * q for q, _, w in groups),
+        ),
+        mean_sq_norm=mean_sq_norm,
+        dataset_size=dataset_size,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class WeightedSums:
+    """What `measure_groups` needs of the groups, as sums that ranks can add up; weights need no norming.
+
+    num_groups, num_examples: m and n. weight: Σ w_i. weight_per_example: Σ w_i / n_i.
+    sq_weight_per_example: Σ w_i² / n_i. sq_norm: Σ w_i |g_i|².
+    """
+
+    num_groups: int
+    num_examples: int
+    weight: float
+    weight_per_example: float
+    sq_weight_per_example: float
+    sq_norm: float
+
+
+def measure_sums(
+    sums: WeightedSums, *, mean_sq_norm: float, dataset_size: int | None = None
+) -> NoiseMeasurement | NotMeasured:
+    """`measure_groups` from sums over its groups; returns and raises the same."""
+    if sums.num_groups < 2 or sums.weight <= 0.0:
         return NotMeasured(reason=TOO_FEW_GROUPS)
-    if not all(math.isfinite(q) for q, _, _ in groups) or not math.isfinite(mean_sq_norm):
+    if not math.isfinite(sums.sq_norm) or not math.isfinite(mean_sq_norm):
         return NotMeasured(reason=NOT_FINITE)
-    total_weight = math.fsum(w for _, _, w in groups)
-    shares = [(q, n, w / total_weight) for q, n, w in groups]
-    spread = math.fsum(w * q for q, _, w in shares) - mean_sq_norm
-    _check_spread(spread, mean_sq_norm)
-    trace = spread / math.fsum(w * (1.0 - w) / n for _, n, w in shares)
+    variance_of_mean = sums.sq_weight_per_example / sums.weight**2
+    spread = sums.sq_norm / sums.weight - mean_sq_norm
+    trace = spread / (sums.weight_per_example / sums.weight - variance_of_mean)
+    if spread < -_ROUNDING * abs(mean_sq_norm):
+        raise negative_trace_error(trace)
     return finish_measurement(
         trace=trace,
-        grad_sq_norm=mean_sq_norm - trace * math.fsum(w * w / n for _, n, w in shares),
-        num_groups=len(groups),
-        num_examples=sum(n for _, n, _ in groups),
+        grad_sq_norm=mean_sq_norm - trace * variance_of_mean,
+        num_groups=sums.num_groups,
+        num_examples=sums.num_examples,
         dataset_size=dataset_size,
     )
 
@@ -161,11 +195,6 @@ def negative_trace_error(trace: float) -> MeasurementError:
         "average to; give norms of mean gradients (not sums), unscaled, before clipping and sync, of the "
         "groups that make up this very step"
     )
-
-
-def _check_spread(spread: float, mean_sq_norm: float) -> None:
-    if spread < -_ROUNDING * abs(mean_sq_norm):
-        raise negative_trace_error(spread)
 
 
 def _non_empty(

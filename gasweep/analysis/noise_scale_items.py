@@ -4,9 +4,9 @@
     ḡ     = Σ s_i / T, a ratio of two random sums: examples bring their own number of items
     r_i   = s_i − T_i ḡ, the residual whose spread, not that of s_i / T_i, drives ḡ's variance
 
-Tokens of one example are correlated, so counting them as the sample understates the noise by up to the
-example's length; the noise scale here is in examples whatever the loss averages over. When every group holds
-the same number of items per example this is `measure_groups` exactly.
+Tokens of one example are correlated, so they are no independent sample: the noise scale here is in examples
+whatever the loss averages over. When every group holds the same number of items per example this is
+`measure_groups` exactly.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def measure_item_groups(
     num_groups, num_examples, num_items: m, n, T of the whole step; empty groups hold neither examples nor
         items. dataset_size: as in `measure_groups`.
 
-    Returns NotMeasured when m < 2, when a part saw no group, without items, or for non-finite sums. Raises
+    Returns NotMeasured when m < 2, when a part saw no group with items, or for non-finite sums. Raises
     MeasurementError for a negative tr Σ.
 
     Source: Cochran, Sampling Techniques (3rd ed.), section 6.3 (ratio estimators), on norms.
@@ -78,9 +78,9 @@ def measure_item_groups(
         wholly correlated ones. Where it does not, tr Σ is off by a relative O(CV² / n), CV the spread of T_e:
         at CV 0.55, 5 % for n = 8 and 1 % for n = 32. |G|² drops terms of order 1/n².
     """
-    if num_groups < 2 or any(part.num_groups < 1 for part in parts):
+    if num_groups < 2 or any(part.item_rate_sum <= 0.0 for part in parts):
         return NotMeasured(reason=TOO_FEW_GROUPS)
-    if num_items <= 0 or not all(_finite(part) for part in parts):
+    if not all(_finite(part) for part in parts):
         return NotMeasured(reason=NOT_FINITE)
     items_per_example = num_items / num_examples
     noise = math.fsum(_residual_variance(part, num_items) for part in parts) * items_per_example

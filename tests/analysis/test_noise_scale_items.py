@@ -117,8 +117,7 @@ def test_c02_in_items():
 
 def test_what_cannot_be_measured_says_why():
     assert run(GOOD, num_groups=1) == NotMeasured(reason=TOO_FEW_GROUPS)
-    assert run(dataclasses.replace(GOOD, num_groups=0)) == NotMeasured(reason=TOO_FEW_GROUPS)
-    assert run(GOOD, num_items=0.0) == NotMeasured(reason=NOT_FINITE)
+    assert run(dataclasses.replace(GOOD, item_rate_sum=0.0)) == NotMeasured(reason=TOO_FEW_GROUPS)
     assert run(dataclasses.replace(GOOD, group_sq_sum=math.nan)) == NotMeasured(reason=NOT_FINITE)
 
 
