@@ -6,21 +6,22 @@ instant loses no finished result and repeats none.
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from gasweep.config.run_spec import RunSpec
-from gasweep.errors import GasweepError
-from gasweep.results.directory import RESULT_FILE, run_directory
-from gasweep.results.files import read_result
+from gasweep.errors import SourceError
+from gasweep.results.directory import run_directory
 from gasweep.results.journal import Journal
 from gasweep.results.records import RunResult
-from gasweep.results.states import FINISHED, RunState
+from gasweep.results.states import RunState
 from gasweep.scheduling.backend import Attempt, Backend, Cause, Event, Failed, Finished, Note, Progress
 from gasweep.scheduling.interrupts import Interrupts
 from gasweep.scheduling.observer import Observer
+from gasweep.scheduling.resume import result_left
 from gasweep.scheduling.scheduler import BACKFILL_DEPTH, Company, Request, place
 from gasweep.scheduling.study import Study, company_of
 from gasweep.tracking.base import Tracker
@@ -220,7 +221,9 @@ class Driver:
         """End the workers; what still ran is interrupted, unless it left a result after all."""
         self.backend.close()
         for run_id, item in list(self._open.items()):
-            result = _result_left(self.directory, run_id)
+            result = None
+            with contextlib.suppress(SourceError):
+                result = result_left(self.directory, item.spec)
             if result is not None:
                 self._record_result(self._open.pop(run_id), result)()
                 continue
@@ -263,12 +266,3 @@ def _wanted(waiting: Sequence[Request], running: Sequence[Request]) -> int:
     if alone and waiting[0].company is Company.ALONE:
         return max(alone)
     return sum(item.world_size for item in (*waiting, *running))
-
-
-def _result_left(directory: Path, run_id: str) -> RunResult | None:
-    try:
-        result = read_result(run_directory(directory, run_id) / RESULT_FILE)
-    except GasweepError:
-        return None
-    fits = result is not None and result.run_id == run_id and result.state in FINISHED
-    return result if fits else None

@@ -97,18 +97,12 @@ class Resumption:
 
     def _adopt(self, spec: RunSpec, state: RunState) -> bool:
         """Take over the result that a worker has written, if it is this run's and whole."""
-        path = run_directory(self._directory, spec.run_id) / RESULT_FILE
         try:
-            result = read_result(path)
+            result = result_left(self._directory, spec)
         except SourceError as error:
             self._warnings.append(f"run {spec.run_id} runs again: {error}")
             return False
         if result is None:
-            return False
-        if result.run_id != spec.run_id or result.state not in FINISHED:
-            self._warnings.append(f"{path} is the result of run {result.run_id}; it is ignored")
-            return False
-        if result.state is RunState.CENSORED and not budget_is_spent(spec, result):
             return False
         if state in (RunState.FAILED, RunState.INFEASIBLE):
             self._journal.transition(spec.run_id, RunState.WAITING, "a result was found")
@@ -123,6 +117,22 @@ class Resumption:
 
     def _count(self, key: str) -> None:
         self._counts[key] = self._counts.get(key, 0) + 1
+
+
+def result_left(directory: Path, spec: RunSpec) -> RunResult | None:
+    """The result that a worker has left for `spec`; None when there is none that still stands.
+
+    Raises SourceError when the file is no whole result, or another run's.
+    """
+    path = run_directory(directory, spec.run_id) / RESULT_FILE
+    result = read_result(path)
+    if result is None:
+        return None
+    if result.run_id != spec.run_id or result.state not in FINISHED:
+        raise SourceError(f"{path} is a result of run {result.run_id} in state {result.state}")
+    if result.state is RunState.CENSORED and not budget_is_spent(spec, result):
+        return None
+    return result
 
 
 def budget_is_spent(spec: RunSpec, result: RunResult) -> bool:

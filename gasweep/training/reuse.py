@@ -10,6 +10,7 @@ import contextlib
 import gc
 import os
 import random
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
@@ -101,6 +102,9 @@ class GlobalState:
     cudnn: tuple[bool, bool, bool]
     environment: dict[str, str]
     working_directory: str
+    torch_random: torch.Tensor
+    numpy_random: Any
+    python_random: Any
 
     @classmethod
     def capture(cls) -> GlobalState:
@@ -113,6 +117,9 @@ class GlobalState:
             cudnn=(cudnn.enabled, cudnn.benchmark, cudnn.deterministic),
             environment=dict(os.environ),
             working_directory=os.getcwd(),
+            torch_random=torch.get_rng_state(),
+            numpy_random=np.random.get_state(),
+            python_random=random.getstate(),
         )
 
     def restore(self) -> None:
@@ -121,9 +128,13 @@ class GlobalState:
         torch.set_float32_matmul_precision(self.matmul_precision)
         cudnn = torch.backends.cudnn
         cudnn.enabled, cudnn.benchmark, cudnn.deterministic = self.cudnn
-        os.environ.clear()
+        for name in set(os.environ) - set(self.environment):
+            del os.environ[name]
         os.environ.update(self.environment)
         os.chdir(self.working_directory)
+        torch.set_rng_state(self.torch_random)
+        np.random.set_state(self.numpy_random)
+        random.setstate(self.python_random)
 
 
 @contextlib.contextmanager
@@ -150,7 +161,8 @@ def clean_up() -> bool:
         with contextlib.suppress(Exception):
             dist.destroy_process_group()
         return False
-    torch._dynamo.reset()
+    if "torch._dynamo" in sys.modules:
+        torch._dynamo.reset()
     gc.collect()
     return _clean_device()
 
