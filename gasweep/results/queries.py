@@ -1,0 +1,255 @@
+"""From a sweep's journal to what the analysis takes: runs per setting, targets, step times, spreads."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gasweep.analysis.cost import GridPoint, StepTime
+from gasweep.analysis.estimate import Estimate
+from gasweep.analysis.steps_to_target import TargetRule, crossing
+from gasweep.analysis.study import StudyReport, StudyRun, fit_study
+from gasweep.results.reader import JournalReader
+from gasweep.results.records import EvalRecord
+from gasweep.results.stored import StoredRun
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """The convergence runs that share the values of the extra grid axes: one study.
+
+    runs: finished ones, one per (B, learning rate, seed). num_open: runs of the setting without a result.
+    """
+
+    axes: dict[str, Any]
+    runs: list[StudyRun]
+    num_open: int
+
+    @property
+    def label(self) -> str:
+        """E.g. "task.width=64"; empty when there is no extra axis."""
+        return ", ".join(f"{path}={value}" for path, value in self.axes.items())
+
+
+@dataclass(frozen=True, kw_only=True)
+class SettingReport:
+    """One setting's fit and how sure one may be that it is complete."""
+
+    setting: Setting
+    report: StudyReport
+
+    def to_dict(self) -> dict[str, Any]:
+        """`{"targets": [...]}`; each target names the setting's `axes` where there are any."""
+        targets = self.report.to_dict()["targets"]
+        for target in targets:
+            if self.setting.axes:
+                target["axes"] = self.setting.axes
+            if self.setting.num_open:
+                target["flags"].append(
+                    f"{self.setting.num_open} runs have no result yet: the estimates may change"
+                )
+        return {"targets": targets}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spread:
+    """How far steps to target scatter, as standard deviations of log steps (0.05 is 5 %), pooled.
+
+    factorisations: between layouts of the same (B, learning rate, seed); None where no run was repeated in
+    another layout (a factorized sweep). seeds: between seeds of the same (B, learning rate, layout).
+    """
+
+    target: str
+    factorisations: float | None
+    num_layout_groups: int
+    seeds: float | None
+    num_seed_groups: int
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "target": self.target,
+            "factorisation_log_sd": self.factorisations,
+            "num_layout_groups": self.num_layout_groups,
+            "seed_log_sd": self.seeds,
+            "num_seed_groups": self.num_seed_groups,
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeasuredLayout:
+    """A layout of the grid with what its probe measured; both None where there is no probe yet."""
+
+    point: GridPoint
+    step_time: StepTime | None
+    peak_memory_bytes: int | None
+
+
+def stored_config(reader: JournalReader) -> dict[str, Any]:
+    """The resolved config the sweep last ran under; empty before its driver has recorded one."""
+    versions = reader.config_versions()
+    return versions[-1].config if versions else {}
+
+
+def stored_targets(reader: JournalReader) -> list[TargetRule]:
+    """The sweep's targets, as configured last; none where it trains until its budget ends."""
+    target = stored_config(reader).get("target", {})
+    value = target.get("value")
+    values = value if isinstance(value, list) else [value]
+    return [
+        TargetRule(
+            metric=target["metric"],
+            value=float(one),
+            mode=target["mode"],
+            rule=target["rule"],
+            window_fraction=target["window_fraction"],
+        )
+        for one in values
+        if one is not None
+    ]
+
+
+def fit_sweep(
+    reader: JournalReader,
+    *,
+    targets: Sequence[TargetRule] | None = None,
+    base_batch_size: float | None = None,
+) -> list[SettingReport]:
+    """Estimates of every setting of a sweep, from the runs of its current grid that have ended.
+
+    targets: others than the sweep's own, e.g. an easier value to read off the same curves.
+    """
+    rules = stored_targets(reader) if targets is None else list(targets)
+    metric = rules[0].metric if rules else "eval_loss"
+    return [
+        SettingReport(
+            setting=setting,
+            report=fit_study(setting.runs, rules, base_batch_size=base_batch_size),
+        )
+        for setting in settings(reader, metric=metric)
+    ]
+
+
+def settings(reader: JournalReader, *, metric: str) -> list[Setting]:
+    """The convergence runs of the current grid, grouped by the values of its extra axes.
+
+    Where a full sweep ran one (B, learning rate, seed) in several layouts, the first finished one speaks for
+    it: they are the same run, and counting them as seeds would claim more than is known.
+    """
+    groups: dict[str, list[StoredRun]] = {}
+    for run in reader.runs(current_only=True):
+        if run.kind == "convergence":
+            groups.setdefault(json.dumps(run.axes, sort_keys=True), []).append(run)
+    return [
+        Setting(
+            axes=members[0].axes,
+            runs=[
+                _study_run(run, reader.evaluations(run.run_id), metric) for run in _representatives(members)
+            ],
+            num_open=sum(not run.finished for run in members),
+        )
+        for members in groups.values()
+    ]
+
+
+def spreads(reader: JournalReader, rules: Iterable[TargetRule]) -> list[Spread]:
+    """For each target, the scatter over factorisations beside the scatter over seeds."""
+    runs = [run for run in reader.runs(current_only=True) if run.kind == "convergence" and run.finished]
+    curves = [(run, reader.evaluations(run.run_id)) for run in runs]
+    return [_spread(rule, curves) for rule in rules]
+
+
+def measured_layouts(reader: JournalReader) -> list[MeasuredLayout]:
+    """Every layout of the current grid's probes, in grid order."""
+    layouts: dict[tuple[int, int, int, int], MeasuredLayout] = {}
+    for run in reader.runs(current_only=True):
+        if run.kind != "probe":
+            continue
+        key = (run.micro_batch_size, run.world_size, run.accumulation_steps, run.effective_batch_size)
+        if key not in layouts or layouts[key].step_time is None:
+            layouts[key] = _measured(reader, run)
+    return list(layouts.values())
+
+
+def _representatives(runs: Sequence[StoredRun]) -> list[StoredRun]:
+    first: dict[tuple[int, float, int], StoredRun] = {}
+    for run in runs:
+        if run.finished:
+            first.setdefault((run.effective_batch_size, run.learning_rate, run.seed), run)
+    return list(first.values())
+
+
+def _study_run(run: StoredRun, evaluations: Sequence[EvalRecord], metric: str) -> StudyRun:
+    return StudyRun(
+        batch_size=run.effective_batch_size,
+        learning_rate=run.learning_rate,
+        seed=run.seed,
+        points=_points(evaluations, metric),
+        state=run.state.value,
+        source=f"run {run.run_id}",
+    )
+
+
+def _points(evaluations: Sequence[EvalRecord], metric: str) -> list[tuple[float, float | None]]:
+    return [(record.optimizer_step, record.metrics.get(metric)) for record in evaluations]
+
+
+def _spread(rule: TargetRule, curves: Sequence[tuple[StoredRun, Sequence[EvalRecord]]]) -> Spread:
+    """Seeds are compared between the runs that speak for them in the fit, layouts within one seed."""
+    layouts: dict[tuple[str, int, float, int], list[float]] = {}
+    for run, evaluations in curves:
+        steps = crossing(_points(evaluations, rule.metric), rule).steps
+        if steps:
+            axes = json.dumps(run.axes, sort_keys=True)
+            key = (axes, run.effective_batch_size, run.learning_rate, run.seed)
+            layouts.setdefault(key, []).append(math.log(steps))
+    seeds: dict[tuple[str, int, float], list[float]] = {}
+    for (axes, batch, rate, _), values in layouts.items():
+        seeds.setdefault((axes, batch, rate), []).append(values[0])
+    layout_sd, num_layout_groups = _pooled_sd(layouts.values())
+    seed_sd, num_seed_groups = _pooled_sd(seeds.values())
+    return Spread(
+        target=str(rule),
+        factorisations=layout_sd,
+        num_layout_groups=num_layout_groups,
+        seeds=seed_sd,
+        num_seed_groups=num_seed_groups,
+    )
+
+
+def _pooled_sd(groups: Iterable[Sequence[float]]) -> tuple[float | None, int]:
+    """Within-group standard deviation pooled over groups of two or more, and how many there are."""
+    squares, freedom, count = 0.0, 0, 0
+    for values in groups:
+        if len(values) > 1:
+            mean = math.fsum(values) / len(values)
+            squares += math.fsum((value - mean) ** 2 for value in values)
+            freedom += len(values) - 1
+            count += 1
+    return (math.sqrt(squares / freedom) if freedom else None), count
+
+
+def _measured(reader: JournalReader, run: StoredRun) -> MeasuredLayout:
+    result = reader.result(run.run_id)
+    throughput = None if result is None else result.throughput
+    point = GridPoint(
+        micro_batch_size=run.micro_batch_size,
+        world_size=run.world_size,
+        accumulation_steps=run.accumulation_steps,
+        effective_batch_size=run.effective_batch_size,
+    )
+    if throughput is None:
+        return MeasuredLayout(point=point, step_time=None, peak_memory_bytes=None)
+    # The quantiles of single steps: wider than the interval of their median, never narrower.
+    seconds = Estimate(
+        value=throughput.seconds_per_optimizer_step,
+        low=throughput.seconds_per_optimizer_step_low,
+        high=throughput.seconds_per_optimizer_step_high,
+    )
+    return MeasuredLayout(
+        point=point,
+        step_time=StepTime(seconds=seconds, source="measured"),
+        peak_memory_bytes=throughput.peak_memory_bytes,
+    )

@@ -1,0 +1,91 @@
+"""From the journal to the analysis: planted truth comes back, replicates do not count as seeds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gasweep.analysis.steps_to_target import TargetRule
+from gasweep.results.journal import Journal
+from gasweep.results.queries import fit_sweep, measured_layouts, settings, spreads, stored_targets
+from gasweep.results.reader import JournalReader
+from tests.results.planted import BATCHES, CRITICAL, LAYOUTS, MIN_STEPS, RATES, TARGET, plant, probe_of
+
+
+def test_a_planted_critical_batch_size_is_recovered_from_the_journal(tmp_path: Path) -> None:
+    with JournalReader.open(plant(tmp_path)) as reader:
+        (fitted,) = fit_sweep(reader)
+    (target,) = fitted.to_dict()["targets"]
+    for name, truth in (
+        ("critical_batch_size", CRITICAL),
+        ("min_steps", MIN_STEPS),
+        ("min_examples", MIN_STEPS * CRITICAL),
+    ):
+        assert target[name]["low"] < truth < target[name]["high"]
+        assert target[name]["value"] == pytest.approx(truth, rel=0.05)
+    assert [point["learning_rate"] for point in target["observations"]] == [0.1] * len(BATCHES)
+    assert target["flags"] == []
+    assert "axes" not in target
+
+
+def test_layouts_of_one_run_are_not_seeds(tmp_path: Path) -> None:
+    with JournalReader.open(plant(tmp_path, layouts=LAYOUTS)) as reader:
+        (setting,) = settings(reader, metric="eval_loss")
+        assert len(setting.runs) == len(BATCHES) * len(RATES) * 3
+        (spread,) = spreads(reader, stored_targets(reader))
+    assert spread.num_layout_groups == len(BATCHES) * len(RATES) * 3
+    assert spread.factorisations == pytest.approx(0.001 / 2**0.5, rel=0.1)
+    assert spread.seeds == pytest.approx(0.02, rel=0.1)
+    assert spread.num_seed_groups == len(BATCHES) * len(RATES)
+
+
+def test_without_repeated_layouts_there_is_no_spread_over_them(tmp_path: Path) -> None:
+    with JournalReader.open(plant(tmp_path)) as reader:
+        (spread,) = spreads(reader, stored_targets(reader))
+    assert (spread.factorisations, spread.num_layout_groups) == (None, 0)
+    assert spread.seeds is not None
+
+
+def test_extra_axes_are_studies_of_their_own(tmp_path: Path) -> None:
+    axes = ({"task.width": 64}, {"task.width": 128})
+    with JournalReader.open(plant(tmp_path, axes=axes)) as reader:
+        fitted = fit_sweep(reader)
+    assert [report.setting.label for report in fitted] == ["task.width=64", "task.width=128"]
+    assert fitted[1].to_dict()["targets"][0]["axes"] == {"task.width": 128}
+
+
+def test_open_runs_are_left_out_and_said(tmp_path: Path) -> None:
+    with JournalReader.open(plant(tmp_path, unfinished=2)) as reader:
+        (fitted,) = fit_sweep(reader)
+    assert fitted.setting.num_open == 2
+    assert "2 runs have no result yet: the estimates may change" in fitted.to_dict()["targets"][0]["flags"]
+
+
+def test_an_easier_target_can_be_read_off_the_same_curves(tmp_path: Path) -> None:
+    easier = TargetRule(metric="eval_loss", value=(1.0 + TARGET) / 2)
+    with JournalReader.open(plant(tmp_path)) as reader:
+        (fitted,) = fit_sweep(reader, targets=[easier])
+    (target,) = fitted.to_dict()["targets"]
+    assert target["min_steps"]["value"] == pytest.approx(MIN_STEPS / 2, rel=0.05)
+
+
+def test_a_sweep_without_a_target_has_no_estimate(tmp_path: Path) -> None:
+    with Journal.create_or_open(tmp_path) as journal:
+        assert stored_targets(journal) == []
+        journal.record_config({"target": {"metric": "eval_loss", "value": None}}, {})
+        assert stored_targets(journal) == []
+        assert fit_sweep(journal) == []
+
+
+def test_step_times_come_from_the_probes(tmp_path: Path) -> None:
+    with JournalReader.open(plant(tmp_path)) as reader:
+        layouts = measured_layouts(reader)
+    assert [layout.point.effective_batch_size for layout in layouts] == list(BATCHES)
+    step_time = layouts[0].step_time
+    assert step_time is not None
+    assert (step_time.seconds.value, step_time.seconds.low, step_time.seconds.high) == (0.1, 0.05, 0.3)
+    with Journal.create_or_open(tmp_path) as journal:
+        journal.add_runs([probe_of(1024)])
+        (unmeasured,) = measured_layouts(journal)
+    assert unmeasured.step_time is None
