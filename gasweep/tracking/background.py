@@ -16,7 +16,7 @@ from gasweep.results.records import EvalRecord, RunResult, StepRecord
 from gasweep.tracking.base import Tracker
 
 Build = Callable[[Callable[[str], object]], Tracker]
-"""Builds the tracker, given where it sends its warnings; called on the background thread."""
+"""Builds the tracker, given where it sends its warnings; called on the background thread, at first use."""
 
 
 class BackgroundTracker(Tracker):
@@ -93,13 +93,13 @@ class BackgroundTracker(Tracker):
 
     def _work(self) -> None:
         tracker: Tracker | None = None
-        try:
-            tracker = self._build(self._warnings.put)
-        except Exception as error:
-            self._warnings.put(f"tracking is off: {error}")
+        first = True
         while (item := self._calls.get()) is not None:
             weight, call = item
             try:
+                if first:
+                    first = False
+                    tracker = self._build_or_warn()
                 if tracker is not None:
                     call(tracker)
             except Exception as error:
@@ -111,6 +111,13 @@ class BackgroundTracker(Tracker):
         if tracker is not None:
             with contextlib.suppress(Exception):
                 tracker.close()
+
+    def _build_or_warn(self) -> Tracker | None:
+        try:
+            return self._build(self._warnings.put)
+        except Exception as error:
+            self._warnings.put(f"tracking is off: {error}")
+            return None
 
     def _pass_warnings_on(self) -> None:
         while True:

@@ -6,16 +6,19 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+from gasweep.config.run_spec import RunSpec
 from gasweep.config.schema import SweepConfig, WandbConfig
 from gasweep.results.reader import JournalReader
 from gasweep.results.records import EvalRecord, StepRecord
 from gasweep.tracking.background import BackgroundTracker
 from gasweep.tracking.base import NoTracker, Tracker
 from gasweep.tracking.mirror import MirrorTracker
+from gasweep.tracking.mirrored import mirrored_runs
 
 
 def create_tracker(config: SweepConfig, directory: Path) -> Tracker:
-    """The tracker of a sweep whose journal in `directory` exists; it never raises and never blocks.
+    """The tracker of the sweep in `directory`; it never raises and never blocks. Its journal must exist by
+    the tracker's first call.
 
     `tracking.wandb: null` or mode `disabled` (or WANDB_MODE=disabled): tracks nothing.
     """
@@ -23,6 +26,20 @@ def create_tracker(config: SweepConfig, directory: Path) -> Tracker:
     if wandb is None or effective_mode(wandb) == "disabled":
         return NoTracker()
     return BackgroundTracker(lambda warn: wandb_tracker(config, directory, warn=warn))
+
+
+def catch_up(tracker: Tracker, directory: Path) -> int:
+    """Mirror the runs that ended without their tracker: their driver was killed, or there was none.
+
+    Returns how many. Runs that W&B has already been given to their end are left alone.
+    """
+    done = mirrored_runs(directory)
+    with JournalReader.open(directory) as reader:
+        missing = [run for run in reader.runs() if run.finished and run.run_id not in done]
+        for run in missing:
+            tracker.start_run(RunSpec.from_dict(run.spec))
+            tracker.finish_run(run.run_id, reader.result(run.run_id), state=run.state.value)
+    return len(missing)
 
 
 def wandb_tracker(config: SweepConfig, directory: Path, *, warn: Callable[[str], object]) -> Tracker:

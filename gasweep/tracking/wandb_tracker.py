@@ -14,6 +14,7 @@ from typing import Any
 from gasweep.config.schema import WandbConfig
 from gasweep.errors import MissingDependencyError
 from gasweep.tracking.mirror import RemoteRun, Warn
+from gasweep.tracking.mirrored import add_mirrored_run
 from gasweep.tracking.record_log import records
 from gasweep.tracking.rows import Row
 
@@ -43,9 +44,10 @@ _WANTED_SETTINGS: dict[str, Any] = {
 class WandbRun:
     """One open W&B run; optimizer steps are both W&B's own step and the axis of every plot."""
 
-    def __init__(self, client: WandbClient, remote_id: str, description: dict[str, Any]) -> None:
+    def __init__(self, client: WandbClient, run_id: str, description: dict[str, Any]) -> None:
         self._client = client
-        self._id = remote_id
+        self._run_id = run_id
+        self._id = remote_id = client.remote_id(run_id)
         self._description = description
         self._open()
         self.last_step = client.last_step(self._run, remote_id)
@@ -59,6 +61,8 @@ class WandbRun:
             run.summary.update(summary)
         finally:
             self._client.finish(run, exit_code=0 if succeeded else 1)
+        if succeeded:
+            self._client.remember(self._run_id)
 
     def _open(self) -> None:
         self._run = self._client.init(self._id, **self._description)
@@ -106,14 +110,21 @@ class WandbClient:
 
     def open_run(self, *, run_id: str, name: str, job_type: str, config: dict[str, Any]) -> RemoteRun:
         description = {"name": name, "job_type": job_type, "config": config}
-        return WandbRun(self, f"{self._sweep_id}-{run_id}", description)
+        return WandbRun(self, run_id, description)
+
+    def remote_id(self, run_id: str) -> str:
+        """Unique within the W&B project, where another sweep may hold the very same run."""
+        return f"{self._sweep_id}-{run_id}"
+
+    def remember(self, run_id: str) -> None:
+        add_mirrored_run(self._directory, run_id)
 
     def log_summary(
         self, summary: dict[str, Any], *, table: list[dict[str, Any]], images: list[Path]
     ) -> None:
         """The sweep's own run: estimates as its summary, the table of runs, the plots."""
         wandb = self._wandb
-        run = self.init(f"{self._sweep_id}-summary", name="summary", job_type="summary", config={})
+        run = self.init(self.remote_id("summary"), name="summary", job_type="summary", config={})
         try:
             row: dict[str, Any] = {image.stem: wandb.Image(str(image)) for image in images}
             if table:

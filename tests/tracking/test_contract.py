@@ -109,6 +109,7 @@ def test_a_tracker_that_cannot_be_built_warns_once(tmp_path: Path) -> None:
         raise ImportError("no such package")
 
     tracker = BackgroundTracker(build)
+    tracker.start_run(make_spec("a"))
     assert tracker.wait(timeout_s=5.0)
     with pytest.warns(UserWarning, match="tracking is off: no such package"):
         tracker.close()

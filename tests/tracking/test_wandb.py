@@ -17,8 +17,9 @@ from gasweep.errors import SourceError
 from gasweep.results.journal import Journal
 from gasweep.results.records import StepRecord
 from gasweep.results.states import RunState
+from gasweep.tracking.background import BackgroundTracker
 from gasweep.tracking.base import NoTracker, Tracker
-from gasweep.tracking.create import create_tracker, effective_mode, wandb_tracker
+from gasweep.tracking.create import catch_up, create_tracker, effective_mode, wandb_tracker
 from gasweep.tracking.wandb_tracker import WandbFile, read_wandb_file
 from tests.results.examples import make_eval, make_result, make_spec, make_step, started
 from tests.tracking.wandb_server import FakeWandbServer
@@ -132,6 +133,19 @@ time.sleep(60)
     assert second.exit_code == 0
 
 
+def test_runs_that_ended_without_their_tracker_are_mirrored_once(tmp_path: Path) -> None:
+    with started(tmp_path, "a", "b", "c") as journal:
+        for run_id in ("a", "b"):
+            journal.append(run_id, 1, steps=[make_step(i) for i in range(1, 6)], evaluations=[make_eval(5)])
+            journal.record_result(make_result(run_id, optimizer_steps=5, evaluations=[make_eval(5)]))
+    for expected in (2, 0):
+        tracker = offline(tmp_path)
+        assert catch_up(tracker, tmp_path) == expected
+        tracker.close()
+    assert [len(file.history) for file in files(tmp_path)] == [5, 5]
+    assert [file.summary["state"] for file in files(tmp_path)] == ["reached", "reached"]
+
+
 def _own_environment() -> dict[str, str]:
     """For a process that starts W&B's service itself, as a driver does."""
     inherited = {name: value for name, value in os.environ.items() if name != "WANDB_SERVICE"}
@@ -223,6 +237,9 @@ def test_a_missing_package_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path
     Journal.create_or_open(tmp_path).close()
     monkeypatch.setitem(sys.modules, "wandb", None)
     tracker = create_tracker(config_of(), tmp_path)
+    assert isinstance(tracker, BackgroundTracker)
+    tracker.start_run(make_spec("a"))
+    assert tracker.wait(timeout_s=5.0)
     with pytest.warns(UserWarning, match=r"tracking is off: .*`pip install 'gasweep\[wandb\]'`"):
         tracker.close()
 
