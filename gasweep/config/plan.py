@@ -85,6 +85,16 @@ class SweepPlan:
         probes = [_as_probe(probe, hardware=device) for probe in self.probes]
         return dataclasses.replace(self, runs=runs, probes=probes)
 
+    def for_bench(self) -> SweepPlan:
+        """Only the probes, each that skips a sync beside its twin that syncs on every micro-step."""
+        probes: dict[str, RunSpec] = {}
+        for probe in self.probes:
+            probes[probe.run_id] = probe
+            if probe.layout.world_size > 1 and probe.layout.accumulation_steps > 1:
+                twin = _as_probe(_syncing_every_micro_step(probe), hardware=None)
+                probes[twin.run_id] = twin
+        return dataclasses.replace(self, runs=[], layouts={}, probes=list(probes.values()))
+
 
 def plan_sweep(config: SweepConfig, *, normalize_task: NormalizeTask = dict) -> SweepPlan:
     """Expand `config.grid` and collapse it.
@@ -245,6 +255,11 @@ def _as_probe(spec: RunSpec, *, hardware: str | None) -> RunSpec:
         hardware=hardware,
     )
     return dataclasses.replace(spec, run_id=new_id)
+
+
+def _syncing_every_micro_step(spec: RunSpec) -> RunSpec:
+    options = dataclasses.replace(spec.config.strategy_options, sync_every_micro_step=True)
+    return dataclasses.replace(spec, config=dataclasses.replace(spec.config, strategy_options=options))
 
 
 def _execution_cost(layout: Layout) -> tuple[int, int]:

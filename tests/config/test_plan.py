@@ -250,3 +250,14 @@ def test_plan_json_has_the_published_keys(base):
         "run_id",
     }
     assert all(math.isfinite(p["learning_rate"]) for p in data["points"])
+
+
+def test_a_bench_runs_each_probe_that_skips_syncs_beside_one_that_does_not(base):
+    bench = plan(base).for_bench()
+    assert bench.runs == []
+    pairs = {}
+    for probe in bench.probes:
+        pairs.setdefault(probe.layout, set()).add(probe.config.strategy_options.sync_every_micro_step)
+    assert {len(v) for k, v in pairs.items() if k.world_size > 1 and k.accumulation_steps > 1} == {2}
+    assert {len(v) for k, v in pairs.items() if k.world_size == 1 or k.accumulation_steps == 1} == {1}
+    assert len({probe.run_id for probe in bench.probes}) == len(bench.probes)
