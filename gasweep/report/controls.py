@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gasweep.report.data import ReportData
 from gasweep.report.markup import Markup, join, tag
-from gasweep.report.payload import MAX_LAYOUTS
-from gasweep.report.study_view import TargetView
+from gasweep.report.targets import ShownTarget
 
-Targets = Sequence[tuple[str, TargetView]]
-"""(title, view) of every target of every study, in the order of the payload."""
+Targets = Sequence[ShownTarget]
 
 MARKS = {
     "circle": "M8 7a5 5 0 1 0 10 0a5 5 0 1 0-10 0Z",
@@ -57,10 +54,10 @@ def knee() -> Markup:
 def curve_legend(targets: Targets) -> Markup:
     """Every target's colour and mark, and what the other marks mean."""
     items = [
-        _key(title, f"s{i % 7}", SERIES_MARKS[i % 3], filled=True, line=True)
-        for i, (title, _) in enumerate(targets)
+        _key(target.title, f"s{i % 7}", SERIES_MARKS[i % 3], filled=True, line=True)
+        for i, target in enumerate(targets)
     ]
-    seen = [observation for _, view in targets for observation in view.observations]
+    seen = [observation for target in targets for observation in target.view.observations]
     items.append(_key("95 % band of the law (chosen target)", "muted", "band", filled=True))
     if any(o.flagged and o.steps.value is not None for o in seen):
         items.append(_key("flagged: see the note in the table", "muted", "circle"))
@@ -93,23 +90,21 @@ def compose() -> Markup:
     )
 
 
-def cost(data: ReportData, fronts: Sequence[Markup]) -> Markup:
+def cost(worker: str, fronts: Sequence[Markup]) -> Markup:
     """`fronts`: the Pareto front of each target as a table."""
-    left_out = len(data.layouts) - MAX_LAYOUTS
-    cut = tag("p", f"{left_out:,} further layouts are left out here.", class_="soft") if left_out > 0 else ""
     body = tag(
         "div",
         tag("figure", tag("div", id="cost-chart", class_="chart")),
-        _cost_legend(data.worker),
+        _cost_legend(worker),
         tag(
             "div",
             _limit("deadline", "Cheapest within a deadline", "Deadline"),
-            _limit("budget", "Fastest within a budget", "Budget", worker=data.worker),
+            _limit("budget", "Fastest within a budget", "Budget", worker=worker),
             class_="pair gap",
         ),
         tag("h3", "The front", class_="gap"),
         *fronts,
-        cut,
+        tag("p", id="cost-cut", class_="soft small", hidden=True),
         id="cost-body",
     )
     return section(

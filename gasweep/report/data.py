@@ -52,9 +52,13 @@ class Collapse:
 
 @dataclass(frozen=True, kw_only=True)
 class StudySection:
-    """`fit`'s JSON object for one setting of the extra grid axes; `label` is empty when there are none."""
+    """One setting of the extra grid axes: `fit`'s JSON object, and the layouts of the grid under it.
+
+    label: the setting, e.g. "task.width=64"; empty when there are no extra axes.
+    """
 
     study: dict[str, Any]
+    layouts: tuple[Layout, ...] = ()
     label: str = ""
 
 
@@ -73,7 +77,6 @@ class ReportData:
     created_at: str
     worker: str
     studies: tuple[StudySection, ...]
-    layouts: tuple[Layout, ...] = ()
     runs: tuple[RunRow, ...] = ()
     collapse: Collapse | None = None
     config_yaml: str = ""

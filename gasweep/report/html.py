@@ -10,10 +10,12 @@ from string import Template
 
 from gasweep.report import controls, sections
 from gasweep.report.data import ReportData
-from gasweep.report.markup import Markup, escape, json_script
-from gasweep.report.payload import build_payload, step_time_table, target_title
-from gasweep.report.study_view import read_study
+from gasweep.report.markup import escape, json_script
+from gasweep.report.payload import build_payload
+from gasweep.report.targets import shown_targets
 
+MAX_BYTES = 1_450_000
+"""Of the whole file; the table of runs is cut to it."""
 STYLES = ("report.css", "bar.css", "tables.css", "controls.css", "chart.css")
 SCRIPTS = (
     "base.js",
@@ -38,39 +40,35 @@ def write_report(data: ReportData, path: Path) -> Path:
 
 
 def render_report(data: ReportData) -> str:
-    """The report as HTML text; the same data gives the same text."""
-    targets: controls.Targets = [
-        (target_title(view, section.label), view)
-        for section in data.studies
-        for view in read_study(section.study)
-    ]
+    """The report as HTML text, within `MAX_BYTES`; the same data gives the same text."""
+    parts = _parts(data)
+    template = _asset("page.html")
+    room = MAX_BYTES - sum(len(text.encode()) for text in (template, *parts.values()))
+    payload = json_script(build_payload(data, room_bytes=room))
+    return Template(template).substitute(parts, payload=payload)
+
+
+def _parts(data: ReportData) -> dict[str, str]:
+    """Everything on the page but the numbers for the scripts."""
+    targets = shown_targets(data)
     style = "\n".join(map(_asset, STYLES))
     script = "(() => {\n'use strict';\n" + "\n".join(map(_asset, SCRIPTS)) + "})();"
-    return Template(_asset("page.html")).substitute(
-        policy=_policy(style=style, script=script),
-        title=escape(data.name),
-        style=style,
-        script=script,
-        payload=json_script(build_payload(data)),
-        subtitle=sections.subtitle(data),
-        collapse=sections.collapse(data.collapse),
-        picker=sections.picker(targets),
-        answer=sections.answer(data, targets),
-        curves=sections.curves(targets),
-        rates=sections.rates() if targets else "",
-        compose=controls.compose(),
-        cost=controls.cost(data, _fronts(data, targets)) if targets else "",
-        runs=sections.runs(data),
-        setup=sections.setup(data),
-    )
-
-
-def _fronts(data: ReportData, targets: controls.Targets) -> list[Markup]:
-    step_times = step_time_table(data)
-    return [
-        sections.panel(sections.front_table(view, data.layouts, step_times, worker=data.worker), index)
-        for index, (_, view) in enumerate(targets)
-    ]
+    return {
+        "policy": _policy(style=style, script=script),
+        "title": escape(data.name),
+        "style": style,
+        "script": script,
+        "subtitle": sections.subtitle(data),
+        "collapse": sections.collapse(data.collapse),
+        "picker": sections.picker(targets),
+        "answer": sections.answer(data, targets),
+        "curves": sections.curves(targets),
+        "rates": sections.rates() if targets else "",
+        "compose": controls.compose(),
+        "cost": controls.cost(data.worker, sections.fronts(targets, worker=data.worker)) if targets else "",
+        "runs": sections.runs(data),
+        "setup": sections.setup(data),
+    }
 
 
 def _policy(*, style: str, script: str) -> str:

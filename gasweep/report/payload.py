@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-import dataclasses
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from gasweep.analysis.cost import GridPoint, PointCost, join, point_cost
-from gasweep.analysis.cost_interpolation import StepTimeTable
+from gasweep.analysis.cost import GridPoint, PointCost, point_cost
+from gasweep.analysis.cost_interpolation import Family, StepTimeTable
 from gasweep.analysis.cost_law import SampledLaw
 from gasweep.analysis.estimate import Estimate
-from gasweep.analysis.pareto import standings
-from gasweep.report.data import Layout, ReportData, RunRow
-from gasweep.report.study_view import ObservationView, RateView, TargetView, read_study
+from gasweep.analysis.pareto import Standing, standings
+from gasweep.report.costs import step_time_table, target_costs
+from gasweep.report.data import Layout, ReportData, RunRow, StudySection
+from gasweep.report.markup import json_script
+from gasweep.report.study_view import ObservationView, RateView, TargetView
+from gasweep.report.targets import ShownTarget, shown_targets
 
 NUM_LAW_POINTS = 97
-MAX_FAMILIES = 24
-MAX_LAYOUTS = 2000
-MAX_RUN_ROWS = 5000
+MAX_TEXT = 240
 
 RUN_COLUMNS = (
     "state",
@@ -41,33 +42,37 @@ RUN_COLUMNS = (
 )
 
 
-def build_payload(data: ReportData) -> dict[str, Any]:
-    """JSON-ready; grid layouts, layout families and runs beyond a limit are left out and counted."""
-    table = step_time_table(data)
-    layouts = data.layouts[:MAX_LAYOUTS]
-    return {
-        "targets": [
-            _target(view, label, layouts, table)
-            for label, views in ((s.label, read_study(s.study)) for s in data.studies)
-            for view in views
-        ],
-        "layouts": [_layout(layout) for layout in layouts],
-        "memory": _memory(data.layouts),
-        "worker": data.worker,
-        "families": table.families[:MAX_FAMILIES],
-        "runs": {"columns": RUN_COLUMNS, "rows": [_run(row) for row in data.runs[:MAX_RUN_ROWS]]},
-        "left_out": {
-            "layouts": len(data.layouts) - len(layouts),
-            "families": max(len(table.families) - MAX_FAMILIES, 0),
-            "runs": max(len(data.runs) - MAX_RUN_ROWS, 0),
-        },
+def build_payload(data: ReportData, *, room_bytes: int = 10**6) -> dict[str, Any]:
+    """JSON-ready. What does not fit a limit, or `room_bytes` for the runs, is left out and counted."""
+    shown = shown_targets(data)
+    limits = Limits(num_targets=len(shown))
+    num_sections = 1 + max((target.section_index for target in shown), default=-1)
+    sections = [_section(section, limits) for section in data.studies[:num_sections]]
+    targets = [_target(target, limits) for target in shown]
+    payload = {"worker": data.worker, "sections": sections, "targets": targets}
+    room = room_bytes - len(json_script(payload).encode())
+    rows = _runs_within(data.runs, room)
+    left_out = {
+        "layouts": max(max((len(s.layouts) for s in data.studies), default=0) - limits.layouts, 0),
+        "runs": len(data.runs) - len(rows),
     }
+    return payload | {"runs": {"columns": RUN_COLUMNS, "rows": rows}, "left_out": left_out}
 
 
-def step_time_table(data: ReportData) -> StepTimeTable:
-    return StepTimeTable(
-        (layout.point, layout.step_time) for layout in data.layouts if layout.step_time is not None
-    )
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """How much of a sweep each target shows: the more targets, the less of each."""
+
+    num_targets: int
+
+    @property
+    def layouts(self) -> int:
+        return max(4000 // max(self.num_targets, 1), 100)
+
+    @property
+    def families(self) -> int:
+        """(b, N) families whose wall-clock follows the slider."""
+        return min(max(96 // max(self.num_targets, 1), 4), 24)
 
 
 def short(value: float | None) -> float | int | None:
@@ -78,46 +83,32 @@ def short(value: float | None) -> float | int | None:
     return int(rounded) if rounded.is_integer() and abs(rounded) < 1e15 else rounded
 
 
-def target_title(view: TargetView, label: str) -> str:
-    return f"{label} · {view.target}" if label else view.target
-
-
-def target_costs(view: TargetView, layouts: tuple[Layout, ...], table: StepTimeTable) -> list[PointCost]:
-    """What each grid layout costs at the best learning rate of its batch size.
-
-    Every other rate needs more steps at the same seconds per step, so it is dominated and not listed.
-    """
-    steps = {o.effective_batch_size: o for o in view.observations}
-
-    def optimizer_steps(point: GridPoint) -> Estimate:
-        return steps_at(view, steps.get(float(point.effective_batch_size)), point.effective_batch_size)
-
-    return join([layout.point for layout in layouts], optimizer_steps=optimizer_steps, step_time=table.at)
-
-
-def steps_at(view: TargetView, observation: ObservationView | None, batch: float) -> Estimate:
-    """The fitted law where there is one; else what was measured at this batch size, or why nothing was."""
-    if view.law is not None:
-        return view.law.steps(batch)
-    if observation is None:
-        return Estimate(value=None, low=None, high=None, reason=f"no run at B = {batch:g}")
-    if observation.steps.value is None:
-        return dataclasses.replace(observation.steps, low=observation.at_least)
-    return observation.steps
-
-
-def _target(
-    view: TargetView, label: str, layouts: tuple[Layout, ...], table: StepTimeTable
-) -> dict[str, Any]:
+def _section(section: StudySection, limits: Limits) -> dict[str, Any]:
     return {
-        "name": target_title(view, label),
-        "critical_batch_size": _estimate(view.critical_batch_size),
-        "min_steps": _estimate(view.min_steps),
-        "min_examples": _estimate(view.min_examples),
-        "observations": [_observation(o) for o in view.observations],
-        "law": _law(view, table),
-        "costs": _costs(view, layouts, table),
+        "layouts": [_layout(layout) for layout in section.layouts[: limits.layouts]],
+        "memory": _memory(section.layouts),
+        "families": step_time_table(section.layouts).families[: limits.families],
     }
+
+
+def _target(target: ShownTarget, limits: Limits) -> dict[str, Any]:
+    view, layouts = target.view, target.section.layouts[: limits.layouts]
+    costs = target_costs(view, layouts)
+    return {
+        "name": target.title,
+        "section": target.section_index,
+        "critical_batch_size": _estimate(view.critical_batch_size),
+        "min_steps": short(view.min_steps.value),
+        "min_examples": short(view.min_examples.value),
+        "observations": [_observation(o) for o in view.observations],
+        "law": _law(view, step_time_table(layouts), limits),
+        "costs": [_cost(cost, place) for cost, place in zip(costs, standings(costs), strict=True)],
+    }
+
+
+def _cost(cost: PointCost, standing: Standing) -> list[Any]:
+    """[standing, wall-clock, its low, its high, examples], in the order of the section's layouts."""
+    return [standing.value, *_estimate(cost.wall_clock_s)[:3], short(cost.examples.value)]
 
 
 def _observation(observation: ObservationView) -> dict[str, Any]:
@@ -140,7 +131,7 @@ def _rate(rate: RateView) -> list[Any]:
     return [short(rate.learning_rate), *steps, rate.num_seeds, rate.num_censored, rate.num_diverged]
 
 
-def _law(view: TargetView, table: StepTimeTable) -> list[dict[str, Any]]:
+def _law(view: TargetView, table: StepTimeTable, limits: Limits) -> list[dict[str, Any]]:
     """The fitted law sampled over batch sizes, with what it costs in each measured layout family."""
     if view.law is None or not view.observations:
         return []
@@ -148,13 +139,14 @@ def _law(view: TargetView, table: StepTimeTable) -> list[dict[str, Any]]:
     grid = np.geomspace(low, high, NUM_LAW_POINTS)
     whole = {float(round(b)) for b in grid if low <= round(b) <= high}
     samples = sorted(whole | {o.effective_batch_size for o in view.observations})
-    return [_law_point(view.law, batch, table) for batch in samples if low <= batch <= high]
+    families = table.families[: limits.families]
+    return [_law_point(view.law, batch, table, families) for batch in samples if low <= batch <= high]
 
 
-def _law_point(law: SampledLaw, batch: float, table: StepTimeTable) -> dict[str, Any]:
+def _law_point(law: SampledLaw, batch: float, table: StepTimeTable, families: list[Family]) -> dict[str, Any]:
     steps = law.steps(batch)
     times: list[list[float | int | None] | None] = []
-    for family in table.families[:MAX_FAMILIES]:
+    for family in families:
         b, n = family
         step_time = table.between(family, accumulation_steps=batch / (b * n))
         point = GridPoint(
@@ -163,22 +155,6 @@ def _law_point(law: SampledLaw, batch: float, table: StepTimeTable) -> dict[str,
         cost = point_cost(point, optimizer_steps=steps, step_time=step_time)
         times.append(_estimate(cost.wall_clock_s)[:3] if cost.resolved else None)
     return {"B": short(batch), "steps": _estimate(steps)[:3], "seconds": times}
-
-
-def _costs(view: TargetView, layouts: tuple[Layout, ...], table: StepTimeTable) -> list[dict[str, Any]]:
-    costs = target_costs(view, layouts, table)
-    return [
-        {
-            "layout": index,
-            "standing": place.value,
-            "steps": _estimate(cost.optimizer_steps),
-            "wall_clock_s": _estimate(cost.wall_clock_s),
-            "gpu_hours": _estimate(cost.gpu_hours),
-            "examples": _estimate(cost.examples),
-            "source": cost.step_time_source,
-        }
-        for index, (cost, place) in enumerate(zip(costs, standings(costs), strict=True))
-    ]
 
 
 def _estimate(estimate: Estimate) -> list[Any]:
@@ -201,6 +177,26 @@ def _memory(layouts: tuple[Layout, ...]) -> list[list[int]]:
     return [[b, min(found), max(found)] for b, found in sorted(peaks.items())]
 
 
+def _runs_within(runs: tuple[RunRow, ...], room_bytes: int) -> list[list[Any]]:
+    """As many rows, in order, as fit into `room_bytes` of JSON."""
+    rows = []
+    for run in runs:
+        row = _run(run)
+        room_bytes -= len(json_script(row).encode()) + 1
+        if room_bytes < 0:
+            break
+        rows.append(row)
+    return rows
+
+
 def _run(row: RunRow) -> list[Any]:
     values = [getattr(row, column) for column in RUN_COLUMNS]
-    return [short(v) if isinstance(v, float) else v for v in values]
+    return [_cell(value) for value in values]
+
+
+def _cell(value: Any) -> Any:
+    if isinstance(value, float):
+        return short(value)
+    if isinstance(value, str) and len(value) > MAX_TEXT:
+        return value[: MAX_TEXT - 1] + "…"
+    return value

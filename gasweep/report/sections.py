@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from gasweep.analysis.cost import SECONDS_PER_HOUR
-from gasweep.analysis.cost_interpolation import StepTimeTable
+from gasweep.analysis.cost import SECONDS_PER_HOUR, PointCost
 from gasweep.analysis.cost_law import scale
 from gasweep.analysis.estimate import Estimate
 from gasweep.analysis.pareto import pareto_front
 from gasweep.report import numbers
 from gasweep.report.controls import Targets, curve_legend, knee, section
-from gasweep.report.data import Collapse, Layout, ReportData
+from gasweep.report.costs import target_costs
+from gasweep.report.data import Collapse, ReportData
 from gasweep.report.markup import Markup, escape, join, table, tag
-from gasweep.report.payload import MAX_RUN_ROWS, target_costs
 from gasweep.report.study_view import TargetView
 from gasweep.report.tables import STEPS_HEADER, steps_row
+from gasweep.report.targets import MAX_TARGETS, every_target
 
+MAX_FRONT_ROWS = 20
 FACTS = (
     ("min_steps", "S_min", "optimizer steps of an infinitely large batch"),
     ("min_examples", "E_min", "examples of an infinitely small batch"),
@@ -48,13 +49,16 @@ def picker(targets: Targets) -> Markup:
     """The choice of target that every section follows; nothing to choose where there is one."""
     if len(targets) < 2:
         return Markup("")
-    options = [tag("option", title, value=i) for i, (title, _) in enumerate(targets)]
+    options = [tag("option", target.title, value=i) for i, target in enumerate(targets)]
     return tag("label", "Target", tag("select", *options, id="target"), class_="picker")
 
 
 def answer(data: ReportData, targets: Targets) -> Markup:
-    notes = tag("ul", *(tag("li", note) for note in data.notes), class_="flags") if data.notes else ""
-    panels = [panel(_answer_panel(title, view), i) for i, (title, view) in enumerate(targets)]
+    left_out = len(every_target(data)) - len(targets)
+    cut = [f"Only the first {MAX_TARGETS} targets are shown; {left_out} are left out."] if left_out else []
+    lines = [tag("li", note) for note in (*data.notes, *cut)]
+    notes = tag("ul", *lines, class_="flags") if lines else ""
+    panels = [panel(_answer_panel(target.title, target.view), i) for i, target in enumerate(targets)]
     empty = "" if targets else tag("p", "No target was evaluated in this sweep.")
     overview = _all_targets(targets) if len(targets) > 1 else ""
     return section("answer", "Critical batch size", empty, *panels, overview, notes)
@@ -65,8 +69,8 @@ def curves(targets: Targets) -> Markup:
         return Markup("")
     charts = [tag("figure", tag("div", id=f"{kind}-chart", class_="chart")) for kind in ("steps", "examples")]
     tables = [
-        panel(table(STEPS_HEADER, map(steps_row, view.observations), text_columns=(6,)), i)
-        for i, (_, view) in enumerate(targets)
+        panel(table(STEPS_HEADER, map(steps_row, target.view.observations), text_columns=(6,)), i)
+        for i, target in enumerate(targets)
     ]
     return section(
         "curves",
@@ -106,12 +110,6 @@ def rates() -> Markup:
 def runs(data: ReportData) -> Markup:
     if not data.runs:
         return section("runs", "Runs", tag("p", "No run was recorded."))
-    left_out = len(data.runs) - MAX_RUN_ROWS
-    cut = (
-        f"The first {MAX_RUN_ROWS:,} of {len(data.runs):,} runs; gasweep export has all."
-        if left_out > 0
-        else ""
-    )
     filters = tag(
         "div",
         tag("label", "Search", tag("input", type="search", id="runs-search")),
@@ -121,7 +119,7 @@ def runs(data: ReportData) -> Markup:
     )
     made = tag("table", tag("thead", tag("tr")), tag("tbody"), id="runs-table")
     box = tag("div", made, class_="scroll tall", tabindex="0", role="region", aria_label="table of runs")
-    return section("runs", "Runs", tag("p", cut, class_="soft") if cut else "", filters, box)
+    return section("runs", "Runs", filters, box)
 
 
 def setup(data: ReportData) -> Markup:
@@ -174,38 +172,37 @@ def _fact(label: str, value: Estimate, text: str) -> Markup:
 def _all_targets(targets: Targets) -> Markup:
     """Every target side by side: the critical batch size grows as the loss falls."""
     head = ("target", "B_crit", "S_min", "E_min")
-    rows = [
-        [title, *(numbers.estimate(e) for e in (view.critical_batch_size, view.min_steps, view.min_examples))]
-        for title, view in targets
-    ]
+    rows = [[target.title, *map(numbers.estimate, _three(target.view))] for target in targets]
     return join(
         [tag("h3", "All targets, with 95 % intervals", class_="gap"), table(head, rows, text_columns=(0,))]
     )
 
 
-def front_table(
-    view: TargetView, layouts: tuple[Layout, ...], step_times: StepTimeTable, *, worker: str
-) -> Markup:
-    """The Pareto front of one target, fastest first; empty where nothing could be joined."""
-    head = (
-        "b × N × G",
-        "B",
-        "optimizer steps",
-        "per step",
-        "wall-clock",
-        f"{worker} time",
-        "examples",
-    )
-    rows = [
-        [
-            f"{c.point.micro_batch_size} × {c.point.world_size} × {c.point.accumulation_steps}",
-            numbers.number(c.point.effective_batch_size),
-            numbers.estimate(c.optimizer_steps),
-            numbers.estimate(c.seconds_per_optimizer_step, numbers.duration),
-            numbers.estimate(c.wall_clock_s, numbers.duration),
-            numbers.estimate(scale(c.gpu_hours, SECONDS_PER_HOUR), numbers.duration),
-            numbers.estimate(c.examples),
-        ]
-        for c in pareto_front(target_costs(view, layouts, step_times))
+def _three(view: TargetView) -> tuple[Estimate, Estimate, Estimate]:
+    return view.critical_batch_size, view.min_steps, view.min_examples
+
+
+def fronts(targets: Targets, *, worker: str) -> list[Markup]:
+    """The Pareto front of each target, fastest first; empty where nothing could be joined."""
+    head = ("b × N × G", "B", "optimizer steps", "per step", "wall-clock", f"{worker} time", "examples")
+    tables = []
+    for target in targets:
+        front = pareto_front(target_costs(target.view, target.section.layouts))
+        made = table(head, map(_front_row, front[:MAX_FRONT_ROWS]), text_columns=(0,)) if front else ""
+        left_out = len(front) - MAX_FRONT_ROWS
+        cut = tag("p", f"{left_out} slower points of the front are not listed.") if left_out > 0 else ""
+        tables.append(join([made, cut]))
+    return [panel(made, index) for index, made in enumerate(tables)]
+
+
+def _front_row(cost: PointCost) -> list[str]:
+    point = cost.point
+    return [
+        f"{point.micro_batch_size} × {point.world_size} × {point.accumulation_steps}",
+        numbers.number(point.effective_batch_size),
+        numbers.estimate(cost.optimizer_steps),
+        numbers.estimate(cost.seconds_per_optimizer_step, numbers.duration),
+        numbers.estimate(cost.wall_clock_s, numbers.duration),
+        numbers.estimate(scale(cost.gpu_hours, SECONDS_PER_HOUR), numbers.duration),
+        numbers.estimate(cost.examples),
     ]
-    return table(head, rows, text_columns=(0,)) if rows else Markup("")

@@ -133,14 +133,17 @@ def run_rows(count: int | None = None) -> tuple[RunRow, ...]:
     return tuple(rows)
 
 
+def section(study: dict[str, Any], **fields: Any) -> StudySection:
+    return StudySection(**{"study": study, "layouts": planted_layouts(), **fields})
+
+
 def report_data(**changes: Any) -> ReportData:
     fields: dict[str, Any] = {
         "name": "quickstart",
         "task": "gasweep.tasks.FashionMnist",
         "created_at": "2025-01-31 12:00 UTC",
         "worker": "worker",
-        "studies": (StudySection(study=two_target_study()),),
-        "layouts": planted_layouts(),
+        "studies": (StudySection(study=two_target_study(), layouts=planted_layouts()),),
         "runs": run_rows(),
         "collapse": Collapse(num_points=216, num_runs=96, num_probes=18, num_infeasible=0),
         "config_yaml": "name: quickstart\ntask:\n  _target_: gasweep.tasks.FashionMnist\n  hidden: 64\n",

@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 
 from gasweep.analysis.cost import GridPoint
-from gasweep.analysis.cost_interpolation import StepTimeTable
 from gasweep.analysis.pareto import pareto_front
-from gasweep.report.data import Layout, ReportData, StudySection
+from gasweep.report.costs import target_costs
+from gasweep.report.data import Layout, ReportData
 from gasweep.report.html import render_report, write_report
-from gasweep.report.payload import MAX_RUN_ROWS, build_payload, short, target_costs
+from gasweep.report.payload import build_payload, short
 from gasweep.report.study_view import read_study
 from tests.report import examples
 
@@ -100,7 +100,7 @@ def test_hostile_names_everywhere_are_inert() -> None:
         notes=(HOSTILE,),
         config_yaml=HOSTILE,
         environments=({"device": HOSTILE, HOSTILE: HOSTILE},),
-        studies=(StudySection(study=study, label=HOSTILE),),
+        studies=(examples.section(study, label=HOSTILE),),
         runs=tuple(rows),
     )
     page = Page(render_report(data))
@@ -118,24 +118,46 @@ def test_the_same_data_gives_the_same_file() -> None:
     assert render_report(examples.report_data()) == render_report(examples.report_data())
 
 
+def many_layouts(count: int) -> tuple[Layout, ...]:
+    base = examples.planted_layouts()
+    return tuple(
+        dataclasses.replace(
+            base[i % len(base)],
+            point=dataclasses.replace(base[i % len(base)].point, accumulation_steps=1 + i // len(base)),
+        )
+        for i in range(count)
+    )
+
+
 def test_a_large_sweep_stays_under_the_limit_and_says_what_is_left_out(tmp_path: Path) -> None:
+    base = examples.run_rows()
     rows = tuple(
-        dataclasses.replace(row, run_id=f"c{i:011x}", reason="x" * 80)
-        for i in range(70)
-        for row in examples.run_rows()
+        dataclasses.replace(row, run_id=f"c{i:03d}{row.run_id}", reason="x" * 80)
+        for i in range(140)
+        for row in base
     )
-    layouts = tuple(
-        dataclasses.replace(layout, point=dataclasses.replace(layout.point, accumulation_steps=1 + i))
-        for i in range(130)
-        for layout in examples.planted_layouts()
+    sections = (examples.section(examples.two_target_study(), layouts=many_layouts(3000)),)
+    path = write_report(examples.report_data(runs=rows, studies=sections), tmp_path / "report.html")
+    assert 1_300_000 < len(path.read_bytes()) < LIMIT_BYTES
+    payload = payload_of(Page(path.read_text()))
+    shown = len(payload["runs"]["rows"])
+    assert shown > 5000
+    assert payload["left_out"] == {"layouts": 1000, "runs": len(rows) - shown}
+
+
+def test_many_targets_share_the_room(tmp_path: Path) -> None:
+    study = examples.two_target_study()
+    sections = tuple(
+        examples.section(study, layouts=many_layouts(500), label=f"task.width={i}") for i in range(20)
     )
-    path = write_report(examples.report_data(runs=rows, layouts=layouts), tmp_path / "report.html")
-    text = path.read_text()
-    assert len(rows) > MAX_RUN_ROWS
-    assert len(path.read_bytes()) < LIMIT_BYTES
-    assert f"The first 5,000 of {len(rows):,} runs" in text
-    assert f"{len(layouts) - 2000} further layouts are left out here" in text
-    assert len(payload_of(Page(text))["runs"]["rows"]) == MAX_RUN_ROWS
+    rows = tuple(dataclasses.replace(row, reason="y" * 10_000) for row in examples.run_rows())
+    text = render_report(examples.report_data(runs=rows, studies=sections))
+    assert len(text.encode()) < LIMIT_BYTES
+    payload = payload_of(Page(text))
+    assert len(payload["targets"]) == 24
+    assert "Only the first 24 targets are shown; 16 are left out." in text
+    assert len(payload["runs"]["rows"]) == len(rows)
+    assert max(len(row[-2]) for row in payload["runs"]["rows"]) == 240
 
 
 def test_without_scripts_the_answers_and_the_steps_are_there() -> None:
@@ -158,15 +180,13 @@ def test_without_scripts_the_answers_and_the_steps_are_there() -> None:
 )
 def test_unresolved_studies_are_reported_with_their_reason(study: Any) -> None:
     found = study()
-    text = render_report(examples.report_data(studies=(StudySection(study=found),)))
+    text = render_report(examples.report_data(studies=(examples.section(found),)))
     critical = found["targets"][0]["critical_batch_size"]
     assert critical["value"] is not None or critical["reason"] in text
 
 
 def empty_report() -> ReportData:
-    return examples.report_data(
-        studies=(), layouts=(), runs=(), collapse=None, config_yaml="", environments=()
-    )
+    return examples.report_data(studies=(), runs=(), collapse=None, config_yaml="", environments=())
 
 
 def test_an_empty_sweep_is_a_report_too() -> None:
@@ -176,43 +196,59 @@ def test_an_empty_sweep_is_a_report_too() -> None:
     assert payload_of(Page(text))["targets"] == []
 
 
+def only_section(**fields: Any) -> ReportData:
+    return examples.report_data(studies=(examples.section(examples.study_dict(), **fields),))
+
+
 def test_payload_law_holds_steps_and_wall_clock_of_each_family() -> None:
-    payload = build_payload(examples.report_data())
-    target = payload["targets"][0]
-    sample = next(point for point in target["law"] if point["B"] == 64)
-    family = payload["families"].index((32, 2))
-    seconds = next(x for x in examples.planted_layouts() if str(x.point.effective_batch_size) == "64")
-    assert seconds.step_time is not None
-    assert seconds.step_time.seconds.value is not None
-    assert sample["seconds"][family][0] == pytest.approx(
-        sample["steps"][0] * seconds.step_time.seconds.value, rel=1e-4
+    payload = build_payload(only_section())
+    sample = next(point for point in payload["targets"][0]["law"] if point["B"] == 64)
+    family = payload["sections"][0]["families"].index((32, 2))
+    layout = next(
+        x
+        for x in examples.planted_layouts()
+        if x.point
+        == GridPoint(micro_batch_size=32, world_size=2, accumulation_steps=1, effective_batch_size=64)
     )
+    assert layout.step_time is not None
+    seconds = layout.step_time.seconds.value
+    assert seconds is not None
+    assert sample["seconds"][family][0] == pytest.approx(sample["steps"][0] * seconds, rel=1e-4)
 
 
 def test_payload_front_is_the_analysis_front() -> None:
-    data = examples.report_data()
-    payload = build_payload(data)["targets"][0]["costs"]
-    view = read_study(data.studies[0].study)[0]
-    table = StepTimeTable((x.point, x.step_time) for x in data.layouts if x.step_time is not None)
-    front = pareto_front(target_costs(view, data.layouts, table))
-    shown = {c["layout"] for c in payload if c["standing"] == "front"}
-    assert {data.layouts[i].point for i in shown} == {c.point for c in front}
+    data = only_section()
+    section = data.studies[0]
+    costs = build_payload(data)["targets"][0]["costs"]
+    front = pareto_front(target_costs(read_study(section.study)[0], section.layouts))
+    shown = {section.layouts[i].point for i, cost in enumerate(costs) if cost[0] == "front"}
+    assert shown == {cost.point for cost in front}
+    assert len(shown) > 1
 
 
-def test_layouts_without_a_measurement_say_why() -> None:
+def test_without_a_law_the_measured_steps_are_priced() -> None:
+    study = examples.single_batch_study()
+    view = read_study(study)[0]
+    costs = {c.point: c for c in target_costs(view, examples.planted_layouts())}
+    known = [c for c in costs.values() if c.resolved]
+    assert {c.point.effective_batch_size for c in known} == {8}
+    unknown = next(c for c in costs.values() if c.point.effective_batch_size == 16)
+    assert unknown.reason == "no run at B = 16"
+
+
+def test_layouts_without_a_measurement_are_unresolved() -> None:
     bare = tuple(Layout(point=layout.point) for layout in examples.planted_layouts())
-    payload = build_payload(examples.report_data(layouts=bare))
-    cost = payload["targets"][0]["costs"][0]
-    assert cost["standing"] == "unresolved"
-    assert cost["wall_clock_s"][3] == "seconds per optimizer step were not measured here"
-    assert payload["memory"] == []
+    payload = build_payload(only_section(layouts=bare))
+    assert {cost[0] for cost in payload["targets"][0]["costs"]} == {"unresolved"}
+    assert payload["sections"][0]["memory"] == []
+    assert payload["sections"][0]["families"] == []
 
 
 def test_memory_is_gathered_by_micro_batch_size_over_all_layouts() -> None:
     point = GridPoint(micro_batch_size=8, world_size=1, accumulation_steps=1, effective_batch_size=8)
     other = dataclasses.replace(point, world_size=2, effective_batch_size=16)
     layouts = (Layout(point=point, peak_memory_bytes=100), Layout(point=other, peak_memory_bytes=110))
-    assert build_payload(examples.report_data(layouts=layouts))["memory"] == [[8, 100, 110]]
+    assert build_payload(only_section(layouts=layouts))["sections"][0]["memory"] == [[8, 100, 110]]
 
 
 @pytest.mark.parametrize(("value", "text"), [(None, None), (3.0, 3), (1 / 3, 0.33333), (123456.7, 123460)])

@@ -18,14 +18,7 @@ from gasweep.report.plots import (
 )
 from tests.report import examples
 
-EVERY_STUDY = [
-    examples.study_dict,
-    examples.censored_study,
-    examples.single_batch_study,
-    examples.one_sided_study,
-    examples.edge_study,
-    examples.two_target_study,
-]
+EVERY_STUDY = [examples.censored_study, examples.single_batch_study, examples.two_target_study]
 
 
 def curves(study: dict[str, Any]) -> list[Any]:

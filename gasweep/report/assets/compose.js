@@ -3,7 +3,9 @@
 const COMPOSE = [["b", "compose-b", 4096], ["n", "compose-n", 1024], ["g", "compose-g", 1024]];
 
 function setUpCompose(data, selected) {
-  const first = startingLayout(data.layouts);
+  const every = data.sections.flatMap((section) => section.layouts);
+  const here = () => data.sections[data.targets[selected()]?.section ?? 0] ?? { layouts: [], memory: [] };
+  const first = startingLayout(here().layouts);
   const state = { b: first[0], n: first[1], g: first[2] };
   const stage = setUpStage(byId("stage"), state);
   const update = () => {
@@ -11,11 +13,11 @@ function setUpCompose(data, selected) {
     byId("compose-equation").value = `B = ${number(state.b, 7)} × ${number(state.n, 7)} × ${number(state.g, 7)} = ${number(batch, 15)}`;
     byId("compose-meaning").textContent = composeMeaning(state, data.targets[selected()], batch);
     stage();
-    showMemory(data.memory, state.b);
-    showSameBatch(data.layouts, state, batch, set);
+    showMemory(here().memory, state.b);
+    showSameBatch(here().layouts, state, batch, set);
   };
   const controls = COMPOSE.map(([name, id, limit], axis) =>
-    linkSlider(id, niceValues(limit, data.layouts.map((l) => l[axis])), limit, (value) => {
+    linkSlider(id, niceValues(limit, every.map((l) => l[axis])), limit, (value) => {
       state[name] = value;
       update();
     }),

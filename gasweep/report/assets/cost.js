@@ -16,22 +16,33 @@ function setUpCost(data, selected) {
   };
   for (const id of ["deadline", "deadline-unit", "budget", "budget-unit"]) byId(id).addEventListener("input", answer);
   return () => {
-    const resolved = data.targets[selected()].costs.some((c) => c.wall_clock_s[0] !== null);
-    byId("cost-body").hidden = !resolved;
-    byId("cost-missing").hidden = resolved;
-    if (!resolved) return;
+    const costs = resolvedCosts(data, data.targets[selected()]);
+    byId("cost-body").hidden = !costs.length;
+    byId("cost-missing").hidden = Boolean(costs.length);
+    byId("cost-cut").hidden = !data.left_out.layouts;
+    byId("cost-cut").textContent = `Up to ${number(data.left_out.layouts, 9)} further layouts are not drawn; the front counts all.`;
+    if (!costs.length) return;
     draw();
-    suggestLimits(data.targets[selected()].costs);
+    suggestLimits(costs);
     answer();
   };
 }
 
 const workerSeconds = (cost) => 3600 * cost.gpu_hours[0];
 
-const resolvedCosts = (target) => target.costs.filter((c) => c.wall_clock_s[0] !== null);
+// The layouts that can be compared, each with its costs as [value, low, high].
+function resolvedCosts(data, target) {
+  const { layouts } = data.sections[target.section];
+  return target.costs
+    .map(([standing, value, low, high, examples], i) => {
+      const hours = [value, low, high].map((v) => (v === null ? null : (v * layouts[i][1]) / 3600));
+      return { standing, layout: layouts[i], wall_clock_s: [value, low, high, null], gpu_hours: hours, examples };
+    })
+    .filter((c) => c.wall_clock_s[0] !== null);
+}
 
 function describeCost(data, target, index) {
-  const costs = resolvedCosts(target);
+  const costs = resolvedCosts(data, target);
   const front = costs.filter((c) => c.standing === "front").sort((p, q) => p.wall_clock_s[0] - q.wall_clock_s[0]);
   const cls = seriesClass(index);
   const both = (c, name) => [c[name][1], c[name][2]].every((v) => v !== null);
@@ -65,13 +76,13 @@ function lowerHull(front) {
 
 function costMark(data, cost) {
   const { cls, mark, r, words } = STANDINGS[cost.standing];
-  const text = `${layoutName(data.layouts[cost.layout])} = B ${number(data.layouts[cost.layout][3])}\n${duration(cost.wall_clock_s[0])}, ${workerTime(cost.gpu_hours[0], data.worker)}, ${number(cost.examples[0])} examples\n${words}`;
+  const text = `${layoutName(cost.layout)} = B ${number(cost.layout[3])}\n${duration(cost.wall_clock_s[0])}, ${workerTime(cost.gpu_hours[0], data.worker)}, ${number(cost.examples)} examples\n${words}`;
   return { x: cost.wall_clock_s[0], y: workerSeconds(cost), cls, mark, r, text };
 }
 
 function suggestLimits(costs) {
   const middle = (name) => {
-    const values = costs.map((c) => c[name][0]).filter((v) => v !== null).sort((p, q) => p - q);
+    const values = costs.map((c) => c[name][0]).sort((p, q) => p - q);
     return values[values.length >> 1];
   };
   for (const [id, seconds] of [["deadline", middle("wall_clock_s")], ["budget", 3600 * middle("gpu_hours")]]) {
@@ -90,14 +101,14 @@ function showChoice(data, selected, input, [limited, objective]) {
     return;
   }
   const order = (p, q) => p[objective][0] - q[objective][0] || p[limited][0] - q[limited][0];
-  const within = resolvedCosts(data.targets[selected]).filter((c) => c[limited][0] <= limit).sort(order);
+  const within = resolvedCosts(data, data.targets[selected]).filter((c) => c[limited][0] <= limit).sort(order);
   const safe = within.find((c) => c[limited][2] !== null && c[limited][2] <= limit);
   host.value = within.length ? choiceText(data, within[0], safe) : "no layout of the grid is within this limit";
 }
 
 function choiceText(data, expected, safe) {
   const say = (c) =>
-    `${layoutName(data.layouts[c.layout])}: ${estimate(c.wall_clock_s, duration)}, ${workerTime(c.gpu_hours[0], data.worker)}`;
+    `${layoutName(c.layout)}: ${estimate(c.wall_clock_s, duration)}, ${workerTime(c.gpu_hours[0], data.worker)}`;
   if (safe === expected) return `${say(expected)}. Within the limit at 95 %.`;
   const sure = safe ? `Surely within it (95 %): ${say(safe)}.` : "None is surely within it.";
   return `${say(expected)}, as expected, but its interval crosses the limit. ${sure}`;

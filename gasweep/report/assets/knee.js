@@ -4,16 +4,18 @@ function setUpKnee(data, selected, redrawCurves) {
   const slider = byId("knee-batch");
   const family = byId("knee-family");
   if (!slider) return () => {};
-  fillFamilies(family, data.families);
+  let families = [];
   const update = () => {
     const target = data.targets[selected()];
     const sample = target.law[Number(slider.value)];
     slider.setAttribute("aria-valuetext", sample ? `${number(sample.B)} examples per optimizer step` : "no fitted law");
-    if (sample) showKnee(target, sample, data, family.value);
+    if (sample) showKnee(target, sample, { families, worker: data.worker }, family.value);
     redrawCurves(sample ?? null);
   };
   const reset = () => {
-    const { law, critical_batch_size: critical } = data.targets[selected()];
+    const { law, critical_batch_size: critical, section } = data.targets[selected()];
+    families = data.sections[section].families;
+    fillFamilies(family, families);
     byId("knee").hidden = !law.length;
     byId("knee-missing").hidden = Boolean(law.length);
     slider.max = String(Math.max(law.length - 1, 0));
@@ -26,9 +28,9 @@ function setUpKnee(data, selected, redrawCurves) {
 }
 
 function fillFamilies(select, families) {
-  select.append(element("option", { value: "fastest" }, "fastest measured"));
-  select.append(element("option", { value: "cheapest" }, "cheapest measured"));
-  families.forEach(([b, n], i) => select.append(element("option", { value: String(i) }, `b ${b} × N ${n}`)));
+  const options = [["fastest", "fastest measured"], ["cheapest", "cheapest measured"]];
+  families.forEach(([b, n], i) => options.push([String(i), `b ${b} × N ${n}`]));
+  select.replaceChildren(...options.map(([value, text]) => element("option", { value }, text)));
 }
 
 function nearest(law, batch) {
@@ -39,29 +41,29 @@ function nearest(law, batch) {
   return best;
 }
 
-function showKnee(target, sample, data, choice) {
+function showKnee(target, sample, timing, choice) {
   const [steps, low, high] = sample.steps;
   const times = (values) => values.map((v) => (v === null ? null : v * sample.B));
   byId("knee-b").value = number(sample.B);
   byId("knee-steps").value = number(steps);
-  byId("knee-steps-note").textContent = `${between(low, high, number)}; ${ratio(steps, target.min_steps[0])} × the fewest possible`;
+  byId("knee-steps-note").textContent = `${between(low, high, number)}; ${ratio(steps, target.min_steps)} × the fewest possible`;
   byId("knee-examples").value = number(steps * sample.B);
   const [, fewest, most] = times(sample.steps);
-  byId("knee-examples-note").textContent = `${between(fewest, most, number)}; ${ratio(steps * sample.B, target.min_examples[0])} × the fewest possible`;
-  showKneeCost(sample, data, choice);
+  byId("knee-examples-note").textContent = `${between(fewest, most, number)}; ${ratio(steps * sample.B, target.min_examples)} × the fewest possible`;
+  showKneeCost(sample, timing, choice);
 }
 
-function showKneeCost(sample, data, choice) {
-  const index = familyIndex(sample, data.families, choice);
+function showKneeCost(sample, timing, choice) {
+  const index = familyIndex(sample, timing.families, choice);
   const time = index === null ? null : sample.seconds[index];
-  const [b, n] = index === null ? [null, 0] : data.families[index];
+  const [b, n] = index === null ? [null, 0] : timing.families[index];
   byId("knee-time").value = time ? duration(time[0]) : "not measured";
-  byId("knee-cost").value = time ? workerTime((time[0] * n) / 3600, data.worker) : "not measured";
+  byId("knee-cost").value = time ? workerTime((time[0] * n) / 3600, timing.worker) : "not measured";
   const passes = time ? sample.B / (b * n) : 0;
-  const layout = time ? `b ${b} × N ${n} × G ${Number(passes.toPrecision(3))}${Number.isInteger(passes) ? "" : " (on average)"}` : missingTime(sample, data, choice);
+  const layout = time ? `b ${b} × N ${n} × G ${Number(passes.toPrecision(3))}${Number.isInteger(passes) ? "" : " (on average)"}` : missingTime(sample, timing, choice);
   const side = (v) => (v === null ? null : (v * n) / 3600);
   byId("knee-time-note").textContent = time ? `${between(time[1], time[2], duration)}; at ${layout}` : layout;
-  byId("knee-cost-note").textContent = time ? between(side(time[1]), side(time[2]), (v) => workerTime(v, data.worker)) : "";
+  byId("knee-cost-note").textContent = time ? between(side(time[1]), side(time[2]), (v) => workerTime(v, timing.worker)) : "";
 }
 
 function familyIndex(sample, families, choice) {
@@ -71,8 +73,8 @@ function familyIndex(sample, families, choice) {
   return known.length ? known.reduce((best, i) => (price(i) < price(best) ? i : best)) : null;
 }
 
-function missingTime(sample, data, choice) {
-  if (!data.families.length) return "no seconds per step were measured in this sweep";
+function missingTime(sample, timing, choice) {
+  if (!timing.families.length) return "no seconds per step were measured in this sweep";
   const where = choice === "fastest" || choice === "cheapest" ? "any layout" : "this layout";
   return `B = ${number(sample.B)} lies outside what was timed for ${where}`;
 }

@@ -2,7 +2,7 @@
 
 function main() {
   const data = JSON.parse(byId("report-data").textContent);
-  setUpRuns(data.runs);
+  setUpRuns(data.runs, data.left_out.runs);
   const picker = byId("target");
   const selected = () => (picker ? Number(picker.value) : 0);
   if (!data.targets.length) {

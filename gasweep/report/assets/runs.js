@@ -22,7 +22,7 @@ const RUN_HEADS = {
 
 const RUN_FORMATS = { wall_s: duration, seconds_per_optimizer_step: duration, seed: String, learning_rate: number };
 
-function setUpRuns({ columns, rows }) {
+function setUpRuns({ columns, rows }, leftOut) {
   const table = byId("runs-table");
   if (!table) return;
   const used = columns.map((name, i) => i).filter((i) => rows.some((row) => row[i] !== null && row[i] !== ""));
@@ -36,7 +36,8 @@ function setUpRuns({ columns, rows }) {
     const shown = rows.filter((row) => (!states.value || row[0] === states.value) && words.every((w) => rowText(row).includes(w)));
     if (state.by !== null) shown.sort((p, q) => compareCells(p[state.by], q[state.by], state.down));
     body.replaceChildren(...shown.map((row) => runRow(row, columns, used)));
-    byId("runs-count").value = `${shown.length} of ${rows.length} runs`;
+    const cut = leftOut ? `; ${number(leftOut, 9)} more are left out here, gasweep export has all` : "";
+    byId("runs-count").value = `${number(shown.length, 9)} of ${number(rows.length, 9)} runs${cut}`;
   };
   table.tHead.rows[0].replaceChildren(...used.map((i) => runHead(columns[i], i, state, table, update)));
   search.addEventListener("input", update);
