@@ -34,9 +34,11 @@ class FastAccumulator(Accumulator):
         for tensor in self._tensors:
             tensor.grad = None
         self._loss_sum.zero_()
+        self._num_syncs = 0
 
     def accumulate(self, micro_batch: MicroBatch, *, loss_divisor: float, sync_gradients: bool) -> None:
         parts = self.parts
+        self._num_syncs += sync_gradients or parts.strategy.options.sync_every_micro_step
         seed_micro_step(
             self._seed,
             optimizer_step=micro_batch.optimizer_step,
@@ -53,6 +55,7 @@ class FastAccumulator(Accumulator):
             torch.autograd.backward(parts.precision.scale(total / loss_divisor))
 
     def finish_step(self) -> bool:
+        self.parts.strategy.check_synced(self._num_syncs)
         return True
 
     def loss_sum(self) -> Tensor:
@@ -93,7 +96,7 @@ class MainGradientAccumulator(FastAccumulator):
             self.parts.strategy.all_reduce_gradients(gradients)
             for tensor, gradient in zip(self._tensors, gradients, strict=True):
                 tensor.grad = gradient
-        return True
+        return super().finish_step() if self._syncs == "strategy" else True
 
     def _filled(self, gradients: list[Tensor | None]) -> list[Tensor]:
         """Zeros where a backward did not reach: all ranks must send the same tensors."""

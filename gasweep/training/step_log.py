@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gasweep.errors import TaskError
 from gasweep.results.records import EvalRecord, StepRecord
 from gasweep.training.meter import StepTraffic
 from gasweep.training.parts import TrainingParts
@@ -124,14 +125,16 @@ class StepLog:
         self._steps, self._evaluations = [], []
 
     def agree(self, loss_sum: Tensor | None, flags: tuple[bool, bool]) -> Tensor:
-        """[Σ loss over ranks, *flags] on the device, the flags being rank 0's; one small all-reduce,
-        none on one rank."""
-        row = torch.tensor([0.0, *flags], dtype=torch.float64, device=self._parts.device)
+        """[Σ loss, *flags, Σ order, Σ order²] over ranks, on the device, the flags being rank 0's; one small
+        all-reduce, none on one rank."""
+        order = self._parts.strategy.call_order()
+        row = torch.tensor([0.0, *flags, order, order**2], dtype=torch.float64, device=self._parts.device)
         if loss_sum is not None and self._contributes_loss:
             row[0] = loss_sum
         return row if self._parts.process.world_size == 1 else self._parts.strategy.all_reduce(row)
 
     def _reading(self, pending: _Pending, row: list[float], seconds: float) -> StepReading:
+        self._refuse_different_orders(total=int(row[3]), of_squares=int(row[4]))
         loss = row[0] / pending.num_items if pending.num_items else None
         rate = pending.effective_batch_size / seconds if seconds > 0 else None
         tokens = self._tokens_per_example
@@ -155,6 +158,15 @@ class StepLog:
             seconds=seconds,
             flags=(row[1] > 0, row[2] > 0),
         )
+
+    def _refuse_different_orders(self, *, total: int, of_squares: int) -> None:
+        # Equality in the Cauchy-Schwarz inequality: all ranks gave the same number.
+        if self._parts.process.world_size * of_squares != total**2:
+            raise TaskError(
+                "strategy='fsdp': the ranks ran different sharded submodules in one optimizer step, so their "
+                "parameters were mixed up; let task.parallelize() name only submodules that every forward "
+                "runs, or use strategy=ddp"
+            )
 
 
 def _finite(value: Any) -> float | None:

@@ -123,7 +123,7 @@ def test_one_example() -> None:
 def test_refuses_what_has_no_meaning() -> None:
     with pytest.raises(TaskError, match="hold 0 examples"):
         IndexStream(num_examples=0, seed=0)
-    with pytest.raises(ConfigError, match="data.sampling='shuffle' must be epoch or replacement"):
+    with pytest.raises(ConfigError, match=r"data\.sampling='shuffle' must be epoch or replacement"):
         IndexStream(num_examples=3, seed=0, sampling="shuffle")
     with pytest.raises(ValueError, match="must be >= 0"):
         IndexStream(num_examples=3, seed=0).take(-1, 2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import itertools
 import multiprocessing
 import tempfile
@@ -43,11 +44,13 @@ class _Pool:
         for rank, (_, connection) in enumerate(workers):
             connection.send((rank, world_size, store, function, args, kwargs))
         outcomes = self._collect(workers)
-        failed = [f"rank {rank}: {text}" for rank, (ok, text) in enumerate(outcomes) if not ok]
-        if failed:
+        if len(outcomes) < world_size:
             self.close()
+            raise RankError(f"only ranks {sorted(outcomes)} answered; the others died or hung")
+        failed = [f"rank {rank}: {text}" for rank, (ok, text) in sorted(outcomes.items()) if not ok]
+        if failed:
             raise RankError("\n".join(failed))
-        return [value for _, value in outcomes]
+        return [outcomes[rank][1] for rank in range(world_size)]
 
     def _grow(self, count: int) -> None:
         if self._folder is None:
@@ -60,7 +63,7 @@ class _Pool:
             child.close()
             self._workers.append((process, parent))
 
-    def _collect(self, workers: list[tuple[BaseProcess, Connection]]) -> list[tuple[bool, Any]]:
+    def _collect(self, workers: list[tuple[BaseProcess, Connection]]) -> dict[int, tuple[bool, Any]]:
         outcomes: dict[int, tuple[bool, Any]] = {}
         waiting = {connection: rank for rank, (_, connection) in enumerate(workers)}
         while waiting:
@@ -70,11 +73,9 @@ class _Pool:
             for connection in ready:
                 assert isinstance(connection, Connection)
                 rank = waiting.pop(connection)
-                try:
+                with contextlib.suppress(EOFError):
                     outcomes[rank] = connection.recv()
-                except EOFError:
-                    outcomes[rank] = (False, "the process died")
-        return [outcomes.get(rank, (False, "no answer in time")) for rank in range(len(workers))]
+        return outcomes
 
     def close(self) -> None:
         for process, connection in self._workers:

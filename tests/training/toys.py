@@ -122,6 +122,46 @@ class ToyTokens(ToyRegression):
         return int((batch[1] >= 0).sum())
 
 
+class Branches(nn.Module):
+    """Even groups take one branch, odd ones the other, as the batch's first value says."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.common = nn.Linear(5, 4)
+        self.even = nn.Linear(4, 2)
+        self.odd = nn.Linear(4, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden = torch.tanh(self.common(x[:, 1:]))
+        is_even = (x[:, :1] > 0).all()
+        is_odd = (x[:, :1] <= 0).all()
+        if is_even and not is_odd:
+            return self.even(hidden)  # type: ignore[no-any-return]
+        if is_odd and not is_even:
+            return self.odd(hidden)  # type: ignore[no-any-return]
+        return torch.where(x[:, :1] > 0, self.even(hidden), self.odd(hidden))
+
+
+@dataclass(kw_only=True)
+class ToyBranches(ToyRegression):
+    """Which parameters a group uses depends on its examples."""
+
+    shard_branches: bool = False
+
+    def train_data(self, *, root: str | None) -> Data:
+        data = super().train_data(root=root)
+        assert isinstance(data, ToyData)
+        x, y = data.tensors
+        sign = torch.randn(len(x), 1, generator=torch.Generator().manual_seed(3), dtype=x.dtype)
+        return ToyData(tensors=(torch.cat([sign, x], dim=1), y))
+
+    def build_model(self) -> nn.Module:
+        return Branches().to(getattr(torch, self.dtype))
+
+    def parallelize(self, model: nn.Module) -> list[nn.Module] | None:
+        return super().parallelize(model) if self.shard_branches else None
+
+
 def toy_spec(
     *,
     layout: tuple[int, int, int] = (4, 1, 2),

@@ -107,6 +107,14 @@ class Strategy(ABC):
     def sync_buffers(self) -> None:  # noqa: B027
         """Give every rank the buffers of rank 0 (running statistics differ between ranks)."""
 
+    def check_synced(self, num_syncs: int) -> None:  # noqa: B027
+        """After the last backward of an optimizer step with `num_syncs` synced micro-steps: raises TaskError
+        when part of the gradient was not reduced."""
+
+    def call_order(self) -> int:
+        """A number below 2**20 that ranks share if they made the same collectives since it was last asked."""
+        return 0
+
     def after_evaluation(self) -> None:  # noqa: B027
         """Forwards without a backward have just been run."""
 

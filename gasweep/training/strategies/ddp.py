@@ -12,10 +12,12 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from gasweep.errors import RefusedError
+from gasweep.errors import RefusedError, TaskError
+from gasweep.training.strategies.base import trainable
 from gasweep.training.strategies.replicated import ReplicatedStrategy
 
-# Buffers are made equal before they are used (`sync_buffers`), not in every forward; torch renamed the option.
+# Buffers are made equal before they are used (`sync_buffers`), not in every forward.
+# torch 2.13 renamed the option.
 _NO_BUFFER_BROADCAST: dict[str, Any] = {
     name: False
     for name in ("forward_sync_buffers", "broadcast_buffers")
@@ -50,6 +52,8 @@ class DdpStrategy(ReplicatedStrategy):
             **_NO_BUFFER_BROADCAST,
         )
         # A lambda, since DDP refuses hooks whose annotations are text.
+        self._reduced_bytes = 0
+        self._gradient_bytes = sum(p.nbytes for p in trainable(module))
         self._wrapped.register_comm_hook(None, lambda _, bucket: self._sum_bucket(bucket))
         return self._wrapped
 
@@ -57,6 +61,15 @@ class DdpStrategy(ReplicatedStrategy):
         if not self.syncs_gradients or self.options.sync_every_micro_step:
             return contextlib.nullcontext()
         return self._wrapped.no_sync()
+
+    def check_synced(self, num_syncs: int) -> None:
+        reduced, self._reduced_bytes = self._reduced_bytes, 0
+        if reduced != num_syncs * self._gradient_bytes:
+            raise TaskError(
+                f"strategy='ddp' reduced {reduced} of {num_syncs * self._gradient_bytes} gradient bytes: the "
+                "last micro-batch left parameters without a gradient, and DDP waits for them; use "
+                "strategy_options.find_unused_parameters=true, or a model that always uses all of them"
+            )
 
     def all_reduce_gradients(self, gradients: list[Tensor]) -> None:
         capacity = int(self.options.bucket_cap_mb * 2**20)
@@ -87,7 +100,8 @@ class DdpStrategy(ReplicatedStrategy):
         super().close()
 
     def _sum_bucket(self, bucket: Any) -> torch.futures.Future[Tensor]:
-        buffer = bucket.buffer()
+        buffer: Tensor = bucket.buffer()
+        self._reduced_bytes += buffer.nbytes
         self.meter.count("all_reduce", buffer.nbytes)
         work = dist.all_reduce(buffer, async_op=True)
         summed: torch.futures.Future[Tensor] = work.get_future().then(_first_tensor)

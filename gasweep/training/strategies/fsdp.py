@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -64,7 +65,8 @@ class FsdpStrategy(Strategy):
             )
         self.module = module
         self._root = cast(FSDPModule, module)
-        self._units = [self._meter_unit(unit, names) for unit in _fsdp_modules(module)]
+        self._call_order = 0
+        self._units = [self._meter_unit(i, m, names) for i, m in enumerate(_fsdp_modules(module), 1)]
         if not self.syncs_gradients:
             # Every backward stays "the last": FSDP2 tidies its records of the forward order only then.
             self._root.set_requires_gradient_sync(False)
@@ -138,6 +140,10 @@ class FsdpStrategy(Strategy):
     def shard(self, tensor: Tensor) -> Tensor:
         return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
+    def call_order(self) -> int:
+        order, self._call_order = self._call_order, 0
+        return order
+
     def after_evaluation(self) -> None:
         # Forwards without a backward leave their order behind, which would misdirect the next prefetch.
         reset = getattr(self._root, "reset_iter_state", None)
@@ -158,20 +164,24 @@ class FsdpStrategy(Strategy):
             self._set_sync(True)
 
     def _set_sync(self, sync: bool) -> None:
-        # Every backward stays "the last one" to FSDP2: told otherwise it would keep the forward order of earlier
-        # micro-steps, and prefetch by it parameters that this backward does not need.
+        # Every backward stays "the last one" to FSDP2: told otherwise it would keep the forward order of
+        # earlier micro-steps, and prefetch by it parameters that this backward does not need.
         for unit in self._units:
             unit.module.set_requires_gradient_sync(sync, recurse=False)
             if not self.options.reshard_after_backward:
                 unit.module.set_reshard_after_backward(sync, recurse=False)
 
-    def _meter_unit(self, module: FSDPModule, names: list[str]) -> _Unit:
+    def _note_call(self, number: int) -> None:
+        self._call_order = (self._call_order * 31 + number) % 2**20
+
+    def _meter_unit(self, number: int, module: FSDPModule, names: list[str]) -> _Unit:
         # Together: DDP-style averaging is replaced by a plain sum, as one collective without a premultiply.
         module.set_gradient_divide_factor(1.0)
         module.set_force_sum_reduction_for_comms(True)
         if self.options.find_unused_parameters:
             module.set_reduce_scatter_unused_params(True, recurse=False)
-        all_gather, reduce_scatter = MeteredAllGather(self.meter), MeteredReduceScatter(self.meter)
+        all_gather = MeteredAllGather(self.meter, on_call=functools.partial(self._note_call, number))
+        reduce_scatter = MeteredReduceScatter(self.meter)
         module.set_custom_all_gather(all_gather)
         module.set_custom_reduce_scatter(reduce_scatter)
         # The root's parameters are needed first in backward, so FSDP2 never reshards them after forward.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -25,14 +25,16 @@ class _Allocates:
 class MeteredAllGather(_Allocates, AllGather):
     """payload_bytes: of one unit's gathered parameters; 0 before the first call."""
 
-    def __init__(self, meter: CommunicationMeter) -> None:
+    def __init__(self, meter: CommunicationMeter, *, on_call: Callable[[], None]) -> None:
         self.payload_bytes = 0
         self._meter = meter
+        self._on_call = on_call
 
     def __call__(
         self, output_tensor: Tensor, input_tensor: Tensor, group: dist.ProcessGroup, async_op: bool = False
     ) -> dist.Work | None:
         self.payload_bytes = output_tensor.nbytes
+        self._on_call()
         self._meter.count("all_gather", output_tensor.nbytes)
         work: dist.Work | None = _all_gather(output_tensor, input_tensor, group=group, async_op=async_op)
         return work
