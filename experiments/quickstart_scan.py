@@ -5,7 +5,7 @@
 
 The config's (B, lr, seed), each trained by torch alone on one thread, on the whole effective batch: a fresh
 permutation per epoch, the config's evaluation spacing and budget, the first crossing interpolated linearly.
-Prints mean steps to target per (B, lr), the best rate per B and where it lies among the rates, a least-squares
+Prints mean steps to target per (B, lr), the best rate per B, whether it lies at an edge, a least-squares
 hyperbola log S = log S_min + log(1 + B_crit/B), and the core-seconds of all runs.
 """
 
