@@ -1,0 +1,229 @@
+"""From what every rank recorded of one optimizer step to its noise measurements."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from gasweep.analysis.noise_scale import (
+    NOT_FINITE,
+    NoiseMeasurement,
+    NotMeasured,
+    WeightedSums,
+    measure_sums,
+)
+from gasweep.analysis.noise_scale_items import GroupSums, measure_item_groups
+from gasweep.analysis.noise_scale_records import Metric
+from gasweep.errors import MeasurementError
+from gasweep.training.gradient_noise_recorder import Recorded
+
+IN_PIECES = "a gradient arrived in several pieces"
+UNEQUAL_SHARDED = "unequal groups weighed equally, gradients sharded"
+
+_TOLERANCE = 1e-3
+_LOW_TOLERANCE = 3e-2
+
+Results = dict[tuple[Metric, str | None], NoiseMeasurement | NotMeasured]
+AllReduce = Callable[[Tensor], Tensor]
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepUnits:
+    """How hooked and final gradients relate to the groups' losses.
+
+    reduction: "sum": a group's backward ran on Σ loss / divisor; "mean": on its mean loss / divisor.
+    loss_scale: the further factor on every backward, no longer in the final gradient.
+    rank_factor: the final gradient is this times the sum over ranks (1 / N where sync averages).
+    by_items: items per example differ, so the step's gradient is a ratio (needs the recorder's sum).
+    sharded: ranks own different coordinates of the final gradient.
+    """
+
+    reduction: Literal["sum", "mean"]
+    divisor: float
+    loss_scale: float = 1.0
+    rank_factor: float = 1.0
+    by_items: bool = False
+    sharded: bool = False
+
+
+class RankTable:
+    """Adds up, over ranks, one row of numbers per rank. Labels name parameter groups, one per parameter."""
+
+    def __init__(
+        self,
+        *,
+        labels: Sequence[str] | None = None,
+        rank: int = 0,
+        world_size: int = 1,
+        all_reduce: AllReduce | None = None,
+        device: torch.device | None = None,
+    ) -> None:
+        self._labels: list[str | None] = [None, *sorted(set(labels or ()))]
+        self._members = [
+            None if label is None else [i for i, own in enumerate(labels or ()) if own == label]
+            for label in self._labels
+        ]
+        self._rank, self._world_size = rank, world_size
+        self._all_reduce, self._device = all_reduce, device
+
+    def measure(self, recorded: Recorded, units: StepUnits, *, dataset_size: int | None = None) -> Results:
+        """Collective. Raises MeasurementError, on every rank alike, when the final gradient is not what the
+        groups add up to."""
+        row = self._row(recorded, units)
+        table = torch.zeros(self._world_size, len(row), dtype=torch.float64)
+        table[self._rank] = row
+        if self._all_reduce is not None and self._world_size > 1:
+            table = self._all_reduce(table.to(self._device)).cpu()
+        return _Table(table, recorded, units, self._labels, dataset_size).results()
+
+    def _row(self, recorded: Recorded, units: StepUnits) -> Tensor:
+        groups = recorded.groups
+        n = torch.tensor([float(group.num_examples) for group in groups], dtype=torch.float64)
+        items = torch.tensor([float(group.num_items) for group in groups], dtype=torch.float64)
+        weight = items if units.reduction == "sum" else torch.ones_like(n)
+        counted = items if units.reduction == "sum" else n
+        sums = [torch.ones_like(n), n, weight, weight / n, weight**2 / n]
+        sums += [counted, counted / n, counted**2 / n]
+        header = [float(column.sum()) for column in sums]
+        header += [float(recorded.in_pieces), float(recorded.low_precision)]
+        # |h|² into w |g|² and |s|² / n: h is a group's sum or its mean, up to the step's common factor.
+        to_weighted = 1.0 / items.clamp(min=1e-300) if units.reduction == "sum" else weight
+        to_group = 1.0 / n if units.reduction == "sum" else n
+        cells = [torch.tensor(header, dtype=torch.float64)]
+        cells += [recorded.sample, recorded.final_sample]
+        for squares, finals, cross in _metrics(recorded):
+            columns = [to_weighted @ squares, to_group @ squares, finals]
+            columns += [torch.zeros_like(finals) if cross is None else cross]
+            cells += [
+                torch.stack([(c if own is None else c[own]).sum() for c in columns]) for own in self._members
+            ]
+        return torch.cat(cells)
+
+
+def _metrics(recorded: Recorded) -> list[tuple[Tensor, Tensor, Tensor | None]]:
+    found = [(recorded.sq_norms, recorded.final_sq_norms, recorded.cross)]
+    if recorded.adam_sq_norms is not None and recorded.adam_final_sq_norms is not None:
+        found.append((recorded.adam_sq_norms, recorded.adam_final_sq_norms, recorded.adam_cross))
+    return found
+
+
+class _Table:
+    """Reads the table that all ranks now hold."""
+
+    def __init__(
+        self,
+        table: Tensor,
+        recorded: Recorded,
+        units: StepUnits,
+        labels: list[str | None],
+        dataset_size: int | None,
+    ) -> None:
+        header, samples, cells = torch.split(
+            table, [10, 2 * len(recorded.sample), table.shape[1] - 10 - 2 * len(recorded.sample)], dim=1
+        )
+        self._units, self._labels, self._dataset_size = units, labels, dataset_size
+        self._ranks = header.tolist()
+        self._total = header.sum(dim=0).tolist()
+        self._sample, self._final_sample = (part.sum(dim=0) for part in samples.chunk(2, dim=1))
+        if not units.sharded:
+            self._final_sample = samples.chunk(2, dim=1)[1][0]
+        self._cells = cells.view(len(header), -1, len(labels), 4)
+        self._num_groups, self._num_examples = int(self._total[0]), int(self._total[1])
+        # Hooked gradients times `_to_loss` are those of the groups' undivided, unscaled losses.
+        self._to_loss = units.divisor / units.loss_scale
+        self._to_mean = units.divisor / (units.rank_factor * self._total[2]) if self._total[2] > 0 else 0.0
+
+    def results(self) -> Results:
+        reason = self._reason()
+        metrics: list[Metric] = ["plain", "adam"]
+        found: Results = {}
+        for number, metric in enumerate(metrics[: self._cells.shape[1]]):
+            for column, label in enumerate(self._labels):
+                if reason is not None:
+                    found[metric, label] = NotMeasured(reason=reason)
+                else:
+                    found[metric, label] = self._measure(metric, self._cells[:, number, column])
+        return found
+
+    def _reason(self) -> str | None:
+        """Why nothing can be said, or None; raises where the numbers contradict each other."""
+        if self._total[8] > 0:
+            return IN_PIECES
+        if not bool(torch.isfinite(self._cells).all() and torch.isfinite(self._final_sample).all()):
+            return NOT_FINITE
+        if self._num_groups >= 2:
+            self._check_final()
+        return None
+
+    def _check_final(self) -> None:
+        """The final gradient must be Σ h · rank_factor / loss_scale; both are linear, so a few coordinates
+        tell a sum from a mean, a stale, clipped or still scaled gradient, or a group that was not seen."""
+        expected = self._sample * self._units.rank_factor / self._units.loss_scale
+        size = float(torch.linalg.vector_norm(expected)) + float(torch.linalg.vector_norm(self._final_sample))
+        error = float(torch.linalg.vector_norm(expected - self._final_sample))
+        tolerance = _LOW_TOLERANCE if self._total[9] > 0 else _TOLERANCE
+        if error > tolerance * size:
+            ratio = float(self._final_sample @ expected) / max(float(expected @ expected), 1e-300)
+            raise MeasurementError(
+                f"final gradient={ratio:.4g} times what this step's {self._num_groups} groups add up to, "
+                "must be 1: measure after sync and unscale and before clipping, give the loss scale if .grad "
+                "is not unscaled, start each step from zero gradients, and wrap the synced model"
+            )
+
+    def _measure(self, metric: Metric, cells: Tensor) -> NoiseMeasurement | NotMeasured:
+        """cells: [ranks, 4], Σ w|h|², Σ |h|²/n, |final|², cross; as hooked."""
+        units = self._units
+        weighted, group, final, cross = cells.unbind(dim=1)
+        mean_sq_norms = final * self._to_mean**2
+        whole = float(mean_sq_norms.sum()) if units.sharded else float(mean_sq_norms[0])
+        if not units.by_items and (metric == "plain" or not units.sharded):
+            sums = WeightedSums(
+                num_groups=self._num_groups,
+                num_examples=self._num_examples,
+                weight=self._total[2],
+                weight_per_example=self._total[3],
+                sq_weight_per_example=self._total[4],
+                sq_norm=float(weighted.sum()) * self._to_loss**2,
+            )
+            return measure_sums(sums, mean_sq_norm=whole, dataset_size=self._dataset_size)
+        if units.reduction == "mean" and not self._weighs_examples():
+            return NotMeasured(reason=UNEQUAL_SHARDED)
+        parts = [
+            GroupSums(
+                num_groups=int(header[0]),
+                group_sq_sum=float(group[rank]) * self._to_loss**2,
+                cross_sum=float(cross[rank]) * self._to_loss * self._to_mean,
+                item_rate_sum=header[6],
+                item_sq_sum=header[7],
+                mean_sq_norm=float(mean_sq_norms[rank]),
+            )
+            for rank, header in enumerate(self._ranks)
+        ]
+        return measure_item_groups(
+            parts if units.sharded else [_added(parts, whole)],
+            num_groups=self._num_groups,
+            num_examples=self._num_examples,
+            num_items=self._total[5],
+            dataset_size=self._dataset_size,
+        )
+
+    def _weighs_examples(self) -> bool:
+        """Whether equal weights are also weights by examples: all groups are of one size."""
+        return math.isclose(self._total[3] * self._num_examples, self._num_groups**2, rel_tol=1e-9)
+
+
+def _added(parts: list[GroupSums], mean_sq_norm: float) -> GroupSums:
+    """Ranks that all hold the whole final gradient, as one part."""
+    return GroupSums(
+        num_groups=sum(part.num_groups for part in parts),
+        group_sq_sum=math.fsum(part.group_sq_sum for part in parts),
+        cross_sum=math.fsum(part.cross_sum for part in parts),
+        item_rate_sum=math.fsum(part.item_rate_sum for part in parts),
+        item_sq_sum=math.fsum(part.item_sq_sum for part in parts),
+        mean_sq_norm=mean_sq_norm,
+    )

@@ -1,0 +1,277 @@
+"""What one rank sees of the gradients of its groups in one optimizer step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from gasweep.training.gradient_noise_norms import dot, head, norm, norms, weighted_square
+
+_SMALL = 65536
+_SAMPLED_PARAMETERS = 8
+_SAMPLED_ELEMENTS = 8
+
+OwnPart = Callable[[int, Tensor], Tensor]
+Preconditioner = Callable[[int], Tensor]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Group:
+    """One backward's examples.
+
+    num_items: what its loss sums or averages over; the number of examples where that is not tokens.
+    cross_weight: what its gradient counts in Σ (T_i / n_i) s_i, up to the step's common factor.
+    """
+
+    num_examples: int
+    num_items: float
+    cross_weight: float
+
+
+@dataclass(kw_only=True)
+class Recorded:
+    """One finished step on this rank, in the units of the gradients as hooked; fp64 on the CPU.
+
+    sq_norms: [groups, parameters], |h|² of each group's gradient; adam_sq_norms: the same weighted by P on
+        the coordinates this rank owns, or None. Groups without examples are left out of both.
+    cross, adam_cross: [parameters], (Σ cross_weight · h) · final gradient on the owned coordinates, or None.
+    final_sq_norms, adam_final_sq_norms: [parameters], of the final gradient's owned coordinates.
+    sample, final_sample: [elements], Σ h of all groups, and the final gradient, at a few fixed coordinates;
+        the final one is 0 where another rank owns them.
+    low_precision: whether any gradient was held in 16 bits.
+    in_pieces: whether a parameter's gradient came in more than one piece that was not expected to.
+    """
+
+    groups: list[Group]
+    sq_norms: Tensor
+    final_sq_norms: Tensor
+    adam_sq_norms: Tensor | None
+    adam_final_sq_norms: Tensor | None
+    cross: Tensor | None
+    adam_cross: Tensor | None
+    sample: Tensor
+    final_sample: Tensor
+    low_precision: bool
+    in_pieces: bool
+
+
+@dataclass(kw_only=True)
+class _OpenGroup:
+    group: Group
+    indices: list[int] = field(default_factory=list)
+    sq_parts: list[Tensor] = field(default_factory=list)
+    adam_indices: list[int] = field(default_factory=list)
+    adam_parts: list[Tensor] = field(default_factory=list)
+    held_indices: list[int] = field(default_factory=list)
+    held: list[Tensor] = field(default_factory=list)
+    pieces: dict[int, Tensor] = field(default_factory=dict)
+
+
+class NormRecorder:
+    """Takes squared norms during the backward, one parameter at a time, and keeps no gradient.
+
+    A tensor hook on the parameter runs before the gradient is added to `.grad`, so accumulation, sync,
+    unscale and clipping have not happened, whatever the strategy; autograd has already added up the uses of a
+    shared parameter. Taking differences of the accumulated buffer, or accumulating into a second one, would
+    need memory and further passes over the gradients; this is the norm's own pass and nothing else.
+
+    own_part: the coordinates of a whole gradient that this rank holds the final gradient of; None: all.
+    preconditioner: P of a parameter on those coordinates; None: no Adam metric this step.
+    keeps_sum: keep Σ cross_weight · h on those coordinates (one gradient's memory while a step is measured).
+    """
+
+    def __init__(
+        self,
+        parameters: list[Tensor],
+        *,
+        own_part: OwnPart | None = None,
+        preconditioner: Preconditioner | None = None,
+        keeps_sum: bool = False,
+    ) -> None:
+        self._count = len(parameters)
+        self._own_part = own_part
+        self._preconditioner = preconditioner
+        self._keeps_sum = keeps_sum
+        by_size = sorted(range(self._count), key=lambda index: parameters[index].numel())
+        self._sampled = sorted(by_size[:_SAMPLED_PARAMETERS])
+        self._in_pieces: set[int] = set()
+        self.begin_step()
+
+    def begin_step(self, *, preconditioner: Preconditioner | None = None) -> None:
+        """Forget what was recorded."""
+        if preconditioner is not None:
+            self._preconditioner = preconditioner
+        self._open: _OpenGroup | None = None
+        self._groups: list[Group] = []
+        self._rows: list[tuple[list[int], Tensor]] = []
+        self._adam_rows: list[tuple[list[int], Tensor]] = []
+        self._sum: dict[int, Tensor] = {}
+        self._sample: dict[int, Tensor] = {}
+        self._low_precision = False
+        self._surprised = False
+
+    @property
+    def num_groups(self) -> int:
+        return len(self._groups)
+
+    @property
+    def is_open(self) -> bool:
+        return self._open is not None
+
+    def begin_group(self, group: Group) -> None:
+        self._open = _OpenGroup(group=group)
+
+    @torch.no_grad()
+    def hook(self, index: int, gradient: Tensor) -> None:
+        """One parameter's gradient of the open group."""
+        opened = self._open
+        assert opened is not None, "a gradient arrived outside any group"
+        if opened.group.num_examples == 0:
+            return
+        if index in self._in_pieces:
+            kept = opened.pieces.get(index)
+            opened.pieces[index] = gradient.detach().clone() if kept is None else kept + gradient
+        elif index in opened.indices or index in opened.held_indices:
+            self._surprised = True
+            self._in_pieces.add(index)
+        else:
+            self._see(opened, index, gradient)
+
+    @torch.no_grad()
+    def end_group(self) -> None:
+        opened = self._open
+        assert opened is not None, "no group is open"
+        self._open = None
+        for index, gradient in opened.pieces.items():
+            self._see(opened, index, gradient)
+        if opened.group.num_examples == 0:
+            return
+        parts = [torch.stack(opened.sq_parts)] if opened.sq_parts else []
+        parts += [norms(opened.held)] if opened.held else []
+        row = torch.cat(parts) if parts else torch.zeros(0)
+        self._groups.append(opened.group)
+        self._rows.append((opened.indices + opened.held_indices, row))
+        if self._preconditioner is not None:
+            adam = torch.stack(opened.adam_parts) if opened.adam_parts else torch.zeros(0)
+            self._adam_rows.append((opened.adam_indices, adam))
+
+    @torch.no_grad()
+    def finish(self, finals: list[Tensor | None], *, owns_heads: bool = True) -> Recorded:
+        """Add the step's final gradient and read everything from the device, once.
+
+        finals: the synced, unscaled, unclipped gradient on the coordinates this rank owns; None is 0.
+        owns_heads: whether those coordinates hold each parameter's first elements.
+        """
+        present = [index for index, final in enumerate(finals) if final is not None]
+        grads = {index: _plain(finals[index]) for index in present}
+        columns = [(present, norms([grads[index] for index in present]))]
+        columns += [self._crosses(grads, adam=False)] if self._keeps_sum else []
+        if self._preconditioner is not None:
+            columns.append(self._adam_finals(grads))
+            columns += [self._crosses(grads, adam=True)] if self._keeps_sum else []
+        samples = [self._sample_of(grads if owns_heads else {}), self._sample_of(None)]
+        rows = [*self._rows, *self._adam_rows, *columns]
+        sizes = [len(part) for part in [*samples, *(values for _, values in rows)]]
+        device = next((values.device for _, values in rows if len(values)), None)
+        flat = torch.cat([part.to(device) for part in [*samples, *(values for _, values in rows)]])
+        pieces = torch.split(flat.cpu().double(), sizes)
+        final_sample, sample, *read = pieces
+        dense = [self._dense(indices, piece) for (indices, _), piece in zip(rows, read, strict=True)]
+        low = self._low_precision or any(gradient.dtype.itemsize < 4 for gradient in grads.values())
+        return self._recorded(dense, sample, final_sample, low_precision=low)
+
+    def _see(self, opened: _OpenGroup, index: int, gradient: Tensor) -> None:
+        if index in self._sampled:
+            first = head(gradient, _SAMPLED_ELEMENTS)
+            self._sample[index] = first if index not in self._sample else self._sample[index].add_(first)
+            self._low_precision |= gradient.dtype.itemsize < 4
+        if self._preconditioner is not None or self._keeps_sum:
+            own = gradient if self._own_part is None else self._own_part(index, gradient)
+            if self._preconditioner is not None:
+                opened.adam_indices.append(index)
+                opened.adam_parts.append(weighted_square(own, self._preconditioner(index)))
+            if self._keeps_sum:
+                self._add(index, own, opened.group.cross_weight)
+        if gradient.numel() <= _SMALL and not gradient.is_sparse:
+            opened.held_indices.append(index)
+            opened.held.append(gradient.detach())
+        else:
+            opened.indices.append(index)
+            opened.sq_parts.append(norm(gradient))
+
+    def _add(self, index: int, gradient: Tensor, weight: float) -> None:
+        kept = self._sum.get(index)
+        if kept is None:
+            dtype = torch.promote_types(torch.float32, gradient.dtype)
+            dense = gradient.to_dense() if gradient.is_sparse else gradient
+            self._sum[index] = dense.to(dtype, copy=True).mul_(weight)
+        else:
+            kept.add_(gradient, alpha=weight)
+
+    def _crosses(self, grads: dict[int, Tensor], *, adam: bool) -> tuple[list[int], Tensor]:
+        indices = [index for index in self._sum if index in grads]
+        values = []
+        for index in indices:
+            kept = self._sum[index]
+            if adam and self._preconditioner is not None:
+                kept = kept * self._preconditioner(index)
+            values.append(dot(kept, grads[index]))
+        return indices, torch.stack(values) if values else torch.zeros(0)
+
+    def _adam_finals(self, grads: dict[int, Tensor]) -> tuple[list[int], Tensor]:
+        assert self._preconditioner is not None
+        values = [weighted_square(gradient, self._preconditioner(i)) for i, gradient in grads.items()]
+        return list(grads), torch.stack(values) if values else torch.zeros(0)
+
+    def _sample_of(self, grads: dict[int, Tensor] | None) -> Tensor:
+        """[elements]: sampled coordinates of the final gradient, or, for None, of the groups' sum."""
+        parts = []
+        for index in self._sampled:
+            part = torch.zeros(_SAMPLED_ELEMENTS)
+            if grads is None:
+                found = self._sample.get(index)
+            else:
+                found = head(grads[index], _SAMPLED_ELEMENTS) if index in grads else None
+            if found is not None:
+                part = torch.zeros(_SAMPLED_ELEMENTS, device=found.device, dtype=found.dtype)
+                part[: len(found)] = found
+            parts.append(part)
+        device = next((part.device for part in parts if part.device.type != "cpu"), None)
+        return torch.cat([part.to(device) for part in parts]) if parts else torch.zeros(0)
+
+    def _dense(self, indices: list[int], values: Tensor) -> Tensor:
+        row = torch.zeros(self._count, dtype=torch.float64)
+        row[indices] = values
+        return row
+
+    def _recorded(
+        self, dense: list[Tensor], sample: Tensor, final_sample: Tensor, *, low_precision: bool
+    ) -> Recorded:
+        count = len(self._rows)
+        groups, rest = dense[:count], dense[count:]
+        adam_groups, rest = rest[: len(self._adam_rows)], rest[len(self._adam_rows) :]
+        final_norms, *rest = rest
+        cross = rest.pop(0) if self._keeps_sum else None
+        has_adam = self._preconditioner is not None
+        empty = torch.zeros(0, self._count, dtype=torch.float64)
+        return Recorded(
+            groups=list(self._groups),
+            sq_norms=torch.stack(groups).square() if groups else empty,
+            final_sq_norms=final_norms.square(),
+            adam_sq_norms=(torch.stack(adam_groups) if adam_groups else empty) if has_adam else None,
+            adam_final_sq_norms=rest.pop(0) if has_adam else None,
+            cross=cross,
+            adam_cross=rest.pop(0) if has_adam and self._keeps_sum else None,
+            sample=sample,
+            final_sample=final_sample,
+            low_precision=low_precision,
+            in_pieces=self._surprised,
+        )
+
+
+def _plain(gradient: Tensor | None) -> Tensor:
+    assert gradient is not None
+    return gradient.detach()
