@@ -161,11 +161,14 @@ def spreads(reader: JournalReader, rules: Iterable[TargetRule]) -> list[Spread]:
     return [_spread(rule, curves) for rule in rules]
 
 
-def measured_layouts(reader: JournalReader) -> list[MeasuredLayout]:
-    """Every layout of the current grid's probes, in grid order."""
+def measured_layouts(reader: JournalReader, *, axes: dict[str, Any] | None = None) -> list[MeasuredLayout]:
+    """Every layout of the current grid's probes, in grid order.
+
+    axes: only probes under exactly these values of the extra grid axes, which may change what a step costs.
+    """
     layouts: dict[tuple[int, int, int, int], MeasuredLayout] = {}
     for run in reader.runs(current_only=True):
-        if run.kind != "probe":
+        if run.kind != "probe" or (axes is not None and run.axes != axes):
             continue
         key = (run.micro_batch_size, run.world_size, run.accumulation_steps, run.effective_batch_size)
         if key not in layouts or layouts[key].step_time is None:
