@@ -1,0 +1,131 @@
+"""The answer of a sweep as far as it has come: estimates per setting, spreads, plots, where everything is."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from gasweep.report.numbers import number
+from gasweep.report.tables import estimate_lines, steps_table
+from gasweep.results.columns import run_row
+from gasweep.results.directory import JOURNAL_FILE, RUNS_FOLDER, SWEEP_FILE, WANDB_FOLDER
+from gasweep.results.queries import Spread, fit_sweep, spreads, stored_targets
+from gasweep.results.reader import JournalReader
+
+PLOT_NAME = "critical_batch_size"
+RATES_PLOT_NAME = "learning_rates"
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelledStudy:
+    """`fit`'s JSON object of one setting of the extra axes; `label` is empty when there are none."""
+
+    label: str
+    study: dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """Everything a finished, or interrupted, sweep can say."""
+
+    directory: Path
+    studies: list[LabelledStudy]
+    spreads: list[Spread]
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    plots: list[Path] = field(default_factory=list)
+
+    def to_dict(self) -> dict[str, Any]:
+        """`fit`'s object, with the spreads and the files beside its targets."""
+        return {
+            "targets": [target for entry in self.studies for target in entry.study["targets"]],
+            "spreads": [spread.to_dict() for spread in self.spreads],
+            "plots": [str(path) for path in self.plots],
+            "directory": str(self.directory),
+        }
+
+    def summary(self) -> dict[str, Any]:
+        """The estimates alone, keyed by setting and target where there are several."""
+        found: dict[str, Any] = {}
+        for entry in self.studies:
+            for target in entry.study["targets"]:
+                name = " ".join(filter(None, [entry.label, target["target"]]))
+                found[name] = {key: value for key, value in target.items() if _is_estimate(value)}
+                found[name]["flags"] = target["flags"]
+        return next(iter(found.values())) if len(found) == 1 else found
+
+    def table(self) -> list[dict[str, Any]]:
+        """A row per run."""
+        return self.rows
+
+    def estimates(self) -> list[str]:
+        """Steps per batch size, the estimates with their flags, the scatter."""
+        lines: list[str] = []
+        if not self.studies:
+            lines += ["no target: nothing to estimate (set target.value)", ""]
+        for entry in self.studies:
+            heading = [entry.label, ""] if entry.label else []
+            lines += [*heading, *steps_table(entry.study), "", *estimate_lines(entry.study), ""]
+        return lines + [line for spread in self.spreads for line in spread_lines(spread)]
+
+    def lines(self) -> list[str]:
+        """What `gasweep run` says last."""
+        return self.estimates() + self.files()
+
+    def files(self) -> list[str]:
+        """Where each result is stored."""
+        stored = [
+            ("config", SWEEP_FILE),
+            ("results", JOURNAL_FILE),
+            ("logs, checkpoints", f"{RUNS_FOLDER}/<run id>/"),
+            ("W&B runs", f"{WANDB_FOLDER}/"),
+        ]
+        lines = [
+            f"  {what:<18} {self.directory / name}"
+            for what, name in stored
+            if (self.directory / name.split("/")[0]).exists()
+        ]
+        return ["stored in", *lines, *(f"  {'plot':<18} {path}" for path in self.plots)]
+
+
+def answer_of(directory: Path, *, plot: bool = True) -> Answer:
+    """Read the journal, fit, and (re)draw the plots below `directory`. Works while a driver writes."""
+    with JournalReader.open(directory) as reader:
+        rules = stored_targets(reader)
+        reports = fit_sweep(reader) if rules else []
+        scatter = spreads(reader, rules)
+        rows = [run_row(run, reader.result(run.run_id)) for run in reader.runs()]
+    studies = [LabelledStudy(label=entry.setting.label, study=entry.to_dict()) for entry in reports]
+    plots = [path for entry in studies for path in draw(entry, directory)] if plot else []
+    return Answer(directory=directory, studies=studies, spreads=scatter, rows=rows, plots=plots)
+
+
+def draw(entry: LabelledStudy, folder: Path) -> list[Path]:
+    """The PNGs of one study; settings of extra axes get names of their own."""
+    from gasweep.report.plots import plot_critical_batch_size, plot_learning_rates
+
+    slug = re.sub(r"[^A-Za-z0-9.]+", "-", entry.label).strip("-")
+    suffix = f"-{slug}" if slug else ""
+    return [
+        plot_critical_batch_size(entry.study, folder / f"{PLOT_NAME}{suffix}.png"),
+        plot_learning_rates(entry.study, folder / f"{RATES_PLOT_NAME}{suffix}.png"),
+    ]
+
+
+def spread_lines(spread: Spread) -> list[str]:
+    """How far steps to target scatter over factorisations, beside how far they do over seeds."""
+    if spread.seeds is None and spread.factorisations is None:
+        return []
+    parts = []
+    if spread.factorisations is not None:
+        parts.append(
+            f"{number(100 * spread.factorisations)} % over factorisations ({spread.num_layout_groups} groups)"
+        )
+    if spread.seeds is not None:
+        parts.append(f"{number(100 * spread.seeds)} % over seeds ({spread.num_seed_groups} groups)")
+    return [f"scatter of steps to {spread.target}: {', '.join(parts)}", ""]
+
+
+def _is_estimate(value: Any) -> bool:
+    return isinstance(value, dict) and value.keys() == {"value", "low", "high", "reason"}

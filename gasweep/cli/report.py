@@ -1,0 +1,30 @@
+"""Write the report of a sweep: one self-contained HTML file, and PNGs beside it. Works while it runs."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from gasweep.cli.answer import answer_of
+from gasweep.cli.output import print_json, print_lines
+from gasweep.cli.prepare import require_sweep
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("directory", metavar="DIR", help="the directory of a sweep")
+    parser.add_argument("--out", metavar="FILE", help="default: DIR/report.html")
+    parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
+
+
+def main(arguments: argparse.Namespace) -> int:
+    from gasweep.report.from_sweep import read_report
+    from gasweep.report.html import write_report
+
+    directory = require_sweep(arguments.directory)
+    path = write_report(read_report(directory), Path(arguments.out or directory / "report.html"))
+    plots = answer_of(directory).plots
+    if arguments.json:
+        print_json({"report": str(path), "plots": [str(plot) for plot in plots]})
+    else:
+        print_lines([str(path), *map(str, plots)])
+    return 0
