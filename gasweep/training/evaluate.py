@@ -71,7 +71,8 @@ class Evaluator:
             raise TaskError(
                 f"task.eval_sums returned {sorted(sums)}, but task.metrics() names {sorted(self._metrics)}"
             )
-        return torch.tensor([[float(x) for x in sums[metric]] for metric in self._metrics]).double()
+        rows = [[float(x) for x in sums[metric]] for metric in self._metrics]
+        return torch.tensor(rows, dtype=torch.float64)
 
 
 def next_evaluation(optimizer_step: int, config: EvaluationConfig) -> int:
