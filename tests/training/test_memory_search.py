@@ -11,6 +11,14 @@ def test_c45_powers_return_8_and_bisection_11():
     assert largest_that_fits(lambda size: size <= 11, start=2).largest == 11
 
 
+def test_a_coarser_answer_takes_fewer_tries():
+    exact = largest_that_fits(lambda size: size <= 1000)
+    coarse = largest_that_fits(lambda size: size <= 1000, resolution=0.1)
+    assert coarse.largest is not None
+    assert 900 <= coarse.largest <= 1000
+    assert len(coarse.tried) < len(exact.tried)
+
+
 @given(
     truth=st.integers(0, 5000),
     start=st.integers(1, 300),

@@ -25,12 +25,18 @@ class SearchResult:
 
 
 def largest_that_fits(
-    fits: Fits, *, start: int = 1, limit: int = 2**20, powers_only: bool = False
+    fits: Fits,
+    *,
+    start: int = 1,
+    limit: int = 2**20,
+    powers_only: bool = False,
+    resolution: float = 0.0,
 ) -> SearchResult:
     """Double from `start` until a size does not fit, then bisect between the last two.
 
     fits: tries one size, in full, and says whether it fitted; never called twice for one size.
     powers_only: stop after the doubling.
+    resolution: stop once a size at most this fraction larger is known not to fit; 0: the exact largest.
 
     A `start` that does not fit is halved first. The returned size has been tried itself.
     """
@@ -43,7 +49,9 @@ def largest_that_fits(
         return tried[size]
 
     low, high = _bracket(attempt, min(start, limit), limit)
-    while low is not None and high is not None and not powers_only and high - low > 1:
+    while low is not None and high is not None and not powers_only:
+        if high - low <= max(1, resolution * low):
+            break
         middle = (low + high) // 2
         low, high = (middle, high) if attempt(middle) else (low, middle)
     return SearchResult(largest=low, tried=list(tried.items()), reached_limit=low == limit)
