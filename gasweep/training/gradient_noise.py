@@ -98,15 +98,18 @@ class GradientNoiseScale:
         )
         self._steps = 0
         self._history: dict[tuple[Metric, str | None], list[Step]] = {}
-        self._recorder: NormRecorder | None = None
-        self._explicit = False
+        self._tensors: list[Tensor] = [parameter for _, parameter in self._model.parameters]
+        self._recorder = NormRecorder(
+            self._tensors, own_part=self._model.own_part if self._model.is_sharded else None
+        )
+        self._due = False
         self._step_began_s: float | None = None
         self._begin()
 
     @property
     def due(self) -> bool:
         """Whether the step whose groups run now is measured."""
-        return self._recorder is not None
+        return self._due
 
     @property
     def every(self) -> int | None:
@@ -120,17 +123,12 @@ class GradientNoiseScale:
         For groups of other sizes than `micro_batch_size`, for token counts, for several backwards per group,
         and for reentrant activation checkpointing, which runs backwards of its own.
         """
-        recorder = self._recorder
-        if recorder is None:
+        if not self._due:
             yield
             return
-        recorder.begin_group(self._group(num_examples, num_items))
-        self._explicit = True
-        try:
-            yield
-        finally:
-            self._explicit = False
-        recorder.end_group()
+        self._open(self._group(num_examples, num_items))
+        yield
+        self._recorder.end_group()
 
     def step(
         self,
@@ -154,7 +152,7 @@ class GradientNoiseScale:
         when due. Raises MeasurementError when `.grad` is not what the groups add up to.
         """
         at = self._steps if optimizer_step is None else optimizer_step
-        results = self._finish(loss_divisor, loss_scale, leave_out) if self._recorder is not None else {}
+        results = self._finish(loss_divisor, loss_scale, leave_out) if self._due else {}
         for key, result in results.items():
             placed = (
                 replace(result, optimizer_step=at, contributions=contributions, loss=loss)
@@ -185,27 +183,29 @@ class GradientNoiseScale:
     def close(self) -> None:
         """Remove all hooks."""
         self._model.detach()
-        self._recorder = None
+        self._due = False
 
     def _begin(self) -> None:
         """Hook the parameters if the coming step is due."""
+        self._due = False
         if not self._cadence.is_due(self._steps):
-            self._recorder = None
             return
-        tensors: list[Tensor] = [parameter for _, parameter in self._model.parameters]
-        adam = None if self._optimizer is None else adam_preconditioner(self._optimizer, tensors)
-        self._recorder = NormRecorder(
-            tensors,
-            own_part=self._model.own_part if self._model.is_sharded else None,
-            preconditioner=adam,
-            keeps_sum=self._by_items or (self._model.is_sharded and adam is not None),
-        )
+        self._recorder.begin_step()
+        self._opened = False
+        self._due = True
         self._model.attach(self._on_gradient)
+
+    def _open(self, group: Group) -> None:
+        if not self._opened:
+            # Not before: the optimizer's state of the step before must be in place.
+            self._opened = True
+            adam = None if self._optimizer is None else adam_preconditioner(self._optimizer, self._tensors)
+            keeps_sum = self._by_items or (self._model.is_sharded and adam is not None)
+            self._recorder.begin_step(preconditioner=adam, keeps_sum=keeps_sum)
+        self._recorder.begin_group(group)
 
     def _on_gradient(self, index: int, gradient: Tensor) -> None:
         recorder = self._recorder
-        if recorder is None:
-            return
         if not recorder.is_open:
             if self._micro_batch_size is None:
                 raise MeasurementError(
@@ -218,7 +218,7 @@ class GradientNoiseScale:
                     "be told from a group; use use_reentrant=False, or `with noise.group(num_examples=...)` "
                     "around forward and backward of each micro-batch"
                 )
-            recorder.begin_group(self._group(self._micro_batch_size, None))
+            self._open(self._group(self._micro_batch_size, None))
             torch.autograd.Variable._execution_engine.queue_callback(recorder.end_group)
         recorder.hook(index, gradient)
 
@@ -234,7 +234,6 @@ class GradientNoiseScale:
 
     def _finish(self, loss_divisor: float | None, loss_scale: float, leave_out: str | None) -> Results:
         recorder = self._recorder
-        assert recorder is not None
         self._model.detach()
         if leave_out is not None:
             return {("plain", None): NotMeasured(reason=leave_out)}

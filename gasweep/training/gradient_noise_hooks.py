@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -152,11 +153,10 @@ def _places(model: nn.Module) -> list[tuple[nn.Module, str]]:
 
 
 def _is_fsdp2(module: nn.Module) -> bool:
-    if not dist.is_available():
-        return False
-    from torch.distributed.fsdp import FSDPModule
-
-    return isinstance(module, FSDPModule)
+    fsdp = sys.modules.get(
+        "torch.distributed.fsdp"
+    )  # not imported: nothing is sharded, and it is slow to load
+    return fsdp is not None and isinstance(module, fsdp.FSDPModule)
 
 
 def _process_group(model: nn.Module, parameters: list[tuple[str, Any]]) -> Any:

@@ -78,32 +78,28 @@ class NormRecorder:
     shared parameter. Taking differences of the accumulated buffer, or accumulating into a second one, would
     need memory and further passes over the gradients; this is the norm's own pass and nothing else.
 
+    A parameter whose gradient comes in pieces (several backwards per group, reentrant checkpointing) costs
+    the step it is first seen in; from then on its pieces are kept until the group ends.
+
     own_part: the coordinates of a whole gradient that this rank holds the final gradient of; None: all.
-    preconditioner: P of a parameter on those coordinates; None: no Adam metric this step.
-    keeps_sum: keep Σ cross_weight · h on those coordinates (one gradient's memory while a step is measured).
     """
 
-    def __init__(
-        self,
-        parameters: list[Tensor],
-        *,
-        own_part: OwnPart | None = None,
-        preconditioner: Preconditioner | None = None,
-        keeps_sum: bool = False,
-    ) -> None:
+    def __init__(self, parameters: list[Tensor], *, own_part: OwnPart | None = None) -> None:
         self._count = len(parameters)
         self._own_part = own_part
-        self._preconditioner = preconditioner
-        self._keeps_sum = keeps_sum
         by_size = sorted(range(self._count), key=lambda index: parameters[index].numel())
         self._sampled = sorted(by_size[:_SAMPLED_PARAMETERS])
         self._in_pieces: set[int] = set()
         self.begin_step()
 
-    def begin_step(self, *, preconditioner: Preconditioner | None = None) -> None:
-        """Forget what was recorded."""
-        if preconditioner is not None:
-            self._preconditioner = preconditioner
+    def begin_step(self, *, preconditioner: Preconditioner | None = None, keeps_sum: bool = False) -> None:
+        """Forget what was recorded.
+
+        preconditioner: P of a parameter on the owned coordinates; None: no Adam metric this step.
+        keeps_sum: keep Σ cross_weight · h there (one gradient's memory while the step is measured).
+        """
+        self._preconditioner = preconditioner
+        self._keeps_sum = keeps_sum
         self._open: _OpenGroup | None = None
         self._groups: list[Group] = []
         self._rows: list[tuple[list[int], Tensor]] = []
