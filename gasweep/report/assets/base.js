@@ -30,6 +30,9 @@ function number(value, digits = 4) {
   return rounded.toLocaleString("en-US", { maximumFractionDigits: 10 });
 }
 
+// A whole number in full, however large.
+const count = (value) => value.toLocaleString("en-US");
+
 function compact(value) {
   for (const [size, unit] of [[1e9, "G"], [1e6, "M"], [1e3, "k"]]) {
     if (value >= size) return `${Number((value / size).toPrecision(3))}${unit}`;

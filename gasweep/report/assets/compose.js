@@ -10,7 +10,7 @@ function setUpCompose(data, selected) {
   const stage = setUpStage(byId("stage"), state);
   const update = () => {
     const batch = state.b * state.n * state.g;
-    byId("compose-equation").value = `B = ${number(state.b, 7)} × ${number(state.n, 7)} × ${number(state.g, 7)} = ${number(batch, 15)}`;
+    byId("compose-equation").value = `B = ${count(state.b)} × ${count(state.n)} × ${count(state.g)} = ${count(batch)}`;
     byId("compose-meaning").textContent = composeMeaning(state, data.targets[selected()], batch);
     stage();
     showMemory(here().memory, state.b);
@@ -100,8 +100,8 @@ function showSameBatch(layouts, state, batch, set) {
     }),
   );
   byId("same-batch-label").textContent = same.length
-    ? `The sweep's layouts with B = ${number(batch, 15)}: one optimization curve, different seconds per step (b × N × G).`
-    : `The sweep has no layout with B = ${number(batch, 15)}.`;
+    ? `The sweep's layouts with B = ${count(batch)}: one optimization curve, different seconds per step (b × N × G).`
+    : `The sweep has no layout with B = ${count(batch)}.`;
 }
 
 function showMemory(measured, b) {

@@ -20,7 +20,7 @@ function setUpCost(data, selected) {
     byId("cost-body").hidden = !costs.length;
     byId("cost-missing").hidden = Boolean(costs.length);
     byId("cost-cut").hidden = !data.left_out.layouts;
-    byId("cost-cut").textContent = `Up to ${number(data.left_out.layouts, 9)} further layouts are not drawn; the front counts all.`;
+    byId("cost-cut").textContent = `Up to ${count(data.left_out.layouts)} further layouts are not drawn; the front counts all.`;
     if (!costs.length) return;
     draw();
     suggestLimits(costs);

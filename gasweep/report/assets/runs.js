@@ -36,8 +36,8 @@ function setUpRuns({ columns, rows }, leftOut) {
     const shown = rows.filter((row) => (!states.value || row[0] === states.value) && words.every((w) => rowText(row).includes(w)));
     if (state.by !== null) shown.sort((p, q) => compareCells(p[state.by], q[state.by], state.down));
     body.replaceChildren(...shown.map((row) => runRow(row, columns, used)));
-    const cut = leftOut ? `; ${number(leftOut, 9)} more are left out here, gasweep export has all` : "";
-    byId("runs-count").value = `${number(shown.length, 9)} of ${number(rows.length, 9)} runs${cut}`;
+    const cut = leftOut ? `; ${count(leftOut)} more are left out here, gasweep export has all` : "";
+    byId("runs-count").value = `${count(shown.length)} of ${count(rows.length)} runs${cut}`;
   };
   table.tHead.rows[0].replaceChildren(...used.map((i) => runHead(columns[i], i, state, table, update)));
   search.addEventListener("input", update);

@@ -136,7 +136,7 @@ function stageText({ b, n, g, perCell, ranksPerRow, passesPerColumn }) {
   const cell = perCell === 1 ? "one contribution" : `${number(perCell)} contributions`;
   const row = ranksPerRow === 1 ? "a row is a rank" : `a row is ${number(ranksPerRow)} ranks`;
   const column = passesPerColumn === 1 ? "a column is a pass" : `a column is ${number(passesPerColumn)} passes`;
-  return `Each cell is ${cell} to one optimizer step of ${number(b * n * g, 15)}; ${row}, ${column}.`;
+  return `Each cell is ${cell} to one optimizer step of ${count(b * n * g)}; ${row}, ${column}.`;
 }
 
 function showBlock(canvas, tip, plan, event) {
@@ -157,8 +157,8 @@ function blockText(plan, row, column) {
   const lastRank = Math.min(rank + ranksPerRow, n) - 1;
   const lastPass = Math.min(pass + passesPerColumn, g);
   const who = `${lastRank > rank ? `ranks ${rank}–${lastRank}` : `rank ${rank}`}, ${lastPass > pass + 1 ? `passes ${pass + 1}–${lastPass}` : `pass ${pass + 1}`}`;
-  const held = `${number(blockSize(plan, row, column), 15)} contributions`;
+  const held = `${count(blockSize(plan, row, column))} contributions`;
   if (lastRank > rank || lastPass > pass + 1) return `${who}\n${held}`;
   const start = rank * b * g + pass * b;
-  return `${who}\n${held}: positions ${number(start, 15)}–${number(start + b - 1, 15)} of the batch`;
+  return `${who}\n${held}: positions ${count(start)}–${count(start + b - 1)} of the batch`;
 }
