@@ -42,11 +42,20 @@ def join(parts: Iterable[object]) -> Markup:
 
 
 def table(
-    head: Sequence[str], rows: Iterable[Sequence[object]], *, text_columns: Sequence[int] = ()
+    head: Sequence[str],
+    rows: Iterable[Sequence[object]],
+    *,
+    text_columns: Sequence[int] = (),
+    wide_columns: Sequence[int] = (),
 ) -> Markup:
-    """A table in a box that scrolls sideways by itself; `text_columns` are set to the left."""
+    """A table in a box that scrolls sideways by itself.
+
+    text_columns are set to the left; wide_columns too, and break into lines.
+    """
 
     def kind(index: int) -> str | None:
+        if index in wide_columns:
+            return "wide"
         return "text" if index in text_columns else None
 
     header = tag("tr", *(tag("th", cell, scope="col", class_=kind(i)) for i, cell in enumerate(head)))

@@ -69,7 +69,7 @@ def curves(targets: Targets) -> Markup:
         return Markup("")
     charts = [tag("figure", tag("div", id=f"{kind}-chart", class_="chart")) for kind in ("steps", "examples")]
     tables = [
-        panel(table(STEPS_HEADER, map(steps_row, target.view.observations), text_columns=(6,)), i)
+        panel(table(STEPS_HEADER, map(steps_row, target.view.observations), wide_columns=(6,)), i)
         for i, target in enumerate(targets)
     ]
     return section(
@@ -151,7 +151,7 @@ def _answer_panel(title: str, view: TargetView) -> Markup:
         class_="headline",
     )
     facts = [
-        _fact(label, getattr(view, name), text)
+        _fact(label, getattr(view, name), text, said=critical.reason)
         for name, label, text in FACTS
         if name != "noise_scale" or getattr(view, name).reason != "not measured"
     ]
@@ -159,12 +159,14 @@ def _answer_panel(title: str, view: TargetView) -> Markup:
     return join([tag("div", headline, tag("dl", *facts, class_="facts"), class_="answer"), flags])
 
 
-def _fact(label: str, value: Estimate, text: str) -> Markup:
+def _fact(label: str, value: Estimate, text: str, *, said: str | None) -> Markup:
+    """`said`: the reason that stands beside B_crit already."""
+    repeats = value.value is None and value.reason == said
     return tag(
         "div",
         tag("dt", label),
         tag("dd", numbers.headline(value), class_="value"),
-        tag("dd", numbers.interval(value), class_="interval"),
+        tag("dd", "" if repeats else numbers.interval(value), class_="interval"),
         tag("dd", text, class_="label"),
     )
 

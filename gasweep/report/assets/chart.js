@@ -74,7 +74,7 @@ function domain(values, pad = 1.25) {
 }
 
 function ticks([low, high], base, room) {
-  const choices = base === 2 ? [[1], [1], [1]] : [[1, 2, 5], [1, 3], [1]];
+  const choices = base === 2 ? [[1], [1], [1]] : [[1, 1.5, 2, 3, 5, 7], [1, 2, 5], [1, 3], [1]];
   for (let stride = 1; stride < 64; stride += 1) {
     for (const steps of choices) {
       const found = [];

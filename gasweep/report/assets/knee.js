@@ -46,10 +46,10 @@ function showKnee(target, sample, timing, choice) {
   const times = (values) => values.map((v) => (v === null ? null : v * sample.B));
   byId("knee-b").value = number(sample.B);
   byId("knee-steps").value = number(steps);
-  byId("knee-steps-note").textContent = `${between(low, high, number)}; ${ratio(steps, target.min_steps)} × the fewest possible`;
+  byId("knee-steps-note").textContent = between(low, high, number) + overFewest(steps, target.min_steps);
   byId("knee-examples").value = number(steps * sample.B);
   const [, fewest, most] = times(sample.steps);
-  byId("knee-examples-note").textContent = `${between(fewest, most, number)}; ${ratio(steps * sample.B, target.min_examples)} × the fewest possible`;
+  byId("knee-examples-note").textContent = between(fewest, most, number) + overFewest(steps * sample.B, target.min_examples);
   showKneeCost(sample, timing, choice);
 }
 
@@ -82,4 +82,4 @@ function missingTime(sample, timing, choice) {
 const between = (low, high, format) =>
   `95 %: ${low === null ? "?" : format(low)} – ${high === null ? "?" : format(high)}`;
 
-const ratio = (value, least) => (least ? number(value / least, 3) : "?");
+const overFewest = (value, least) => (least ? `; ${number(value / least, 3)} × the fewest possible` : "");

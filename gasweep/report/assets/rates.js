@@ -55,6 +55,7 @@ function rateKey(observation, index, count) {
   key.setAttribute("aria-hidden", "true");
   key.setAttribute("viewBox", "0 0 26 14");
   shape("path", { class: "line ordered", shade: shadeOf(index, count), d: "M1 7H25" }, key);
-  const note = observation.label ? ` ${observation.label}` : "";
-  return element("li", {}, key, `B ${number(observation.B)}: ${observation.learning_rate === null ? "no rate reached the target" : number(observation.learning_rate)}${note}`);
+  const rate = observation.learning_rate;
+  const found = rate === null ? "no rate reached the target" : `${number(rate)}, ${observation.label}`;
+  return element("li", {}, key, `B ${number(observation.B)}: ${found}`);
 }

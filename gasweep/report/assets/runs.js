@@ -57,7 +57,7 @@ function compareCells(left, right, down) {
 function runHead(name, index, state, table, update) {
   const [label, kind = ""] = RUN_HEADS[name];
   const button = element("button", { type: "button" }, label);
-  const head = element("th", { scope: "col", class: kind === "wide" ? "text" : kind }, button);
+  const head = element("th", { scope: "col", class: kind }, button);
   button.addEventListener("click", () => {
     state.down = state.by === index && !state.down;
     state.by = index;
