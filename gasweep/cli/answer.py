@@ -11,8 +11,9 @@ from gasweep.report.numbers import number
 from gasweep.report.tables import estimate_lines, steps_table
 from gasweep.results.columns import run_row
 from gasweep.results.directory import JOURNAL_FILE, RUNS_FOLDER, SWEEP_FILE, WANDB_FOLDER
-from gasweep.results.queries import Spread, fit_sweep, spreads, stored_targets
+from gasweep.results.queries import fit_sweep, stored_targets
 from gasweep.results.reader import JournalReader
+from gasweep.results.spread import Spread, spreads
 
 PLOT_NAME = "critical_batch_size"
 RATES_PLOT_NAME = "learning_rates"
@@ -92,9 +93,8 @@ class Answer:
 def answer_of(directory: Path, *, plot: bool = True) -> Answer:
     """Read the journal, fit, and (re)draw the plots below `directory`. Works while a driver writes."""
     with JournalReader.open(directory) as reader:
-        rules = stored_targets(reader)
-        reports = fit_sweep(reader) if rules else []
-        scatter = spreads(reader, rules)
+        reports = fit_sweep(reader) if stored_targets(reader) else []
+        scatter = spreads(reader, reports)
         rows = [run_row(run, reader.result(run.run_id)) for run in reader.runs()]
     studies = [LabelledStudy(label=entry.setting.label, study=entry.to_dict()) for entry in reports]
     plots = [path for entry in studies for path in draw(entry, directory)] if plot else []
@@ -115,16 +115,21 @@ def draw(entry: LabelledStudy, folder: Path) -> list[Path]:
 
 def spread_lines(spread: Spread) -> list[str]:
     """How far steps to target scatter over factorisations, beside how far they do over seeds."""
-    if spread.seeds is None and spread.factorisations is None:
-        return []
-    parts = []
-    if spread.factorisations is not None:
-        parts.append(
-            f"{number(100 * spread.factorisations)} % over factorisations ({spread.num_layout_groups} groups)"
-        )
-    if spread.seeds is not None:
-        parts.append(f"{number(100 * spread.seeds)} % over seeds ({spread.num_seed_groups} groups)")
-    return [f"scatter of steps to {spread.target}: {', '.join(parts)}", ""]
+    where = "".join(f" {path}={value}" for path, value in spread.axes.items())
+    return [
+        f"scatter of steps to {spread.target}{where}, at the chosen learning rates (standard deviation)",
+        f"  {'over factorisations':<30} "
+        + _percent(spread.factorisations, spread.num_layout_groups, "sweep.mode=full repeats runs in them"),
+        f"  {'over seeds':<30} "
+        + _percent(spread.seeds, spread.num_seed_groups, "give grid.seed more than one value"),
+        "",
+    ]
+
+
+def _percent(value: float | None, num_groups: int, advice: str) -> str:
+    if value is None:
+        return f"not measured ({advice})"
+    return f"{number(100 * value)} % ({num_groups} groups)"
 
 
 def _is_estimate(value: Any) -> bool:

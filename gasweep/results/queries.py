@@ -1,16 +1,15 @@
-"""From a sweep's journal to what the analysis takes: runs per setting, targets, step times, spreads."""
+"""From a sweep's journal to what the analysis takes: runs per setting, targets, step times."""
 
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from gasweep.analysis.cost import GridPoint, StepTime
 from gasweep.analysis.estimate import Estimate
-from gasweep.analysis.steps_to_target import TargetRule, crossing
+from gasweep.analysis.steps_to_target import TargetRule
 from gasweep.analysis.study import StudyReport, StudyRun, fit_study
 from gasweep.results.reader import JournalReader
 from gasweep.results.records import EvalRecord
@@ -52,30 +51,6 @@ class SettingReport:
                     f"{self.setting.num_open} runs have no result yet: the estimates may change"
                 )
         return {"targets": targets}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Spread:
-    """How far steps to target scatter, as standard deviations of log steps (0.05 is 5 %), pooled.
-
-    factorisations: between layouts of the same (B, learning rate, seed); None where no run was repeated in
-    another layout (a factorized sweep). seeds: between seeds of the same (B, learning rate, layout).
-    """
-
-    target: str
-    factorisations: float | None
-    num_layout_groups: int
-    seeds: float | None
-    num_seed_groups: int
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "target": self.target,
-            "factorisation_log_sd": self.factorisations,
-            "num_layout_groups": self.num_layout_groups,
-            "seed_log_sd": self.seeds,
-            "num_seed_groups": self.num_seed_groups,
-        }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,13 +129,6 @@ def settings(reader: JournalReader, *, metric: str) -> list[Setting]:
     ]
 
 
-def spreads(reader: JournalReader, rules: Iterable[TargetRule]) -> list[Spread]:
-    """For each target, the scatter over factorisations beside the scatter over seeds."""
-    runs = [run for run in reader.runs(current_only=True) if run.kind == "convergence" and run.finished]
-    curves = [(run, reader.evaluations(run.run_id)) for run in runs]
-    return [_spread(rule, curves) for rule in rules]
-
-
 def measured_layouts(reader: JournalReader, *, axes: dict[str, Any] | None = None) -> list[MeasuredLayout]:
     """Every layout of the current grid's probes, in grid order.
 
@@ -189,49 +157,15 @@ def _study_run(run: StoredRun, evaluations: Sequence[EvalRecord], metric: str) -
         batch_size=run.effective_batch_size,
         learning_rate=run.learning_rate,
         seed=run.seed,
-        points=_points(evaluations, metric),
+        points=curve_points(evaluations, metric),
         state=run.state.value,
         source=f"run {run.run_id}",
     )
 
 
-def _points(evaluations: Sequence[EvalRecord], metric: str) -> list[tuple[float, float | None]]:
+def curve_points(evaluations: Sequence[EvalRecord], metric: str) -> list[tuple[float, float | None]]:
+    """(optimizer step, metric) at each evaluation; None where it was not measured."""
     return [(record.optimizer_step, record.metrics.get(metric)) for record in evaluations]
-
-
-def _spread(rule: TargetRule, curves: Sequence[tuple[StoredRun, Sequence[EvalRecord]]]) -> Spread:
-    """Seeds are compared between the runs that speak for them in the fit, layouts within one seed."""
-    layouts: dict[tuple[str, int, float, int], list[float]] = {}
-    for run, evaluations in curves:
-        steps = crossing(_points(evaluations, rule.metric), rule).steps
-        if steps:
-            axes = json.dumps(run.axes, sort_keys=True)
-            key = (axes, run.effective_batch_size, run.learning_rate, run.seed)
-            layouts.setdefault(key, []).append(math.log(steps))
-    seeds: dict[tuple[str, int, float], list[float]] = {}
-    for (axes, batch, rate, _), values in layouts.items():
-        seeds.setdefault((axes, batch, rate), []).append(values[0])
-    layout_sd, num_layout_groups = _pooled_sd(layouts.values())
-    seed_sd, num_seed_groups = _pooled_sd(seeds.values())
-    return Spread(
-        target=str(rule),
-        factorisations=layout_sd,
-        num_layout_groups=num_layout_groups,
-        seeds=seed_sd,
-        num_seed_groups=num_seed_groups,
-    )
-
-
-def _pooled_sd(groups: Iterable[Sequence[float]]) -> tuple[float | None, int]:
-    """Within-group standard deviation pooled over groups of two or more, and how many there are."""
-    squares, freedom, count = 0.0, 0, 0
-    for values in groups:
-        if len(values) > 1:
-            mean = math.fsum(values) / len(values)
-            squares += math.fsum((value - mean) ** 2 for value in values)
-            freedom += len(values) - 1
-            count += 1
-    return (math.sqrt(squares / freedom) if freedom else None), count
 
 
 def _measured(reader: JournalReader, run: StoredRun) -> MeasuredLayout:

@@ -8,8 +8,9 @@ import pytest
 
 from gasweep.analysis.steps_to_target import TargetRule
 from gasweep.results.journal import Journal
-from gasweep.results.queries import fit_sweep, measured_layouts, settings, spreads, stored_targets
+from gasweep.results.queries import fit_sweep, measured_layouts, settings, stored_targets
 from gasweep.results.reader import JournalReader
+from gasweep.results.spread import spreads
 from tests.results.planted import BATCHES, CRITICAL, LAYOUTS, MIN_STEPS, RATES, TARGET, plant, probe_of
 
 
@@ -33,16 +34,16 @@ def test_layouts_of_one_run_are_not_seeds(tmp_path: Path) -> None:
     with JournalReader.open(plant(tmp_path, layouts=LAYOUTS)) as reader:
         (setting,) = settings(reader, metric="eval_loss")
         assert len(setting.runs) == len(BATCHES) * len(RATES) * 3
-        (spread,) = spreads(reader, stored_targets(reader))
-    assert spread.num_layout_groups == len(BATCHES) * len(RATES) * 3
+        (spread,) = spreads(reader, fit_sweep(reader))
+    assert spread.num_layout_groups == len(BATCHES) * 3
     assert spread.factorisations == pytest.approx(0.001 / 2**0.5, rel=0.1)
     assert spread.seeds == pytest.approx(0.02, rel=0.1)
-    assert spread.num_seed_groups == len(BATCHES) * len(RATES)
+    assert spread.num_seed_groups == len(BATCHES)
 
 
 def test_without_repeated_layouts_there_is_no_spread_over_them(tmp_path: Path) -> None:
     with JournalReader.open(plant(tmp_path)) as reader:
-        (spread,) = spreads(reader, stored_targets(reader))
+        (spread,) = spreads(reader, fit_sweep(reader))
     assert (spread.factorisations, spread.num_layout_groups) == (None, 0)
     assert spread.seeds is not None
 
