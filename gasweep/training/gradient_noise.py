@@ -100,7 +100,9 @@ class GradientNoiseScale:
         self._history: dict[tuple[Metric, str | None], list[Step]] = {}
         self._tensors: list[Tensor] = [parameter for _, parameter in self._model.parameters]
         self._recorder = NormRecorder(
-            self._tensors, own_part=self._model.own_part if self._model.is_sharded else None
+            self._tensors,
+            own_part=self._model.own_part if self._model.is_sharded else None,
+            head_sizes=self._model.head_sizes(),
         )
         self._due = False
         self._step_began_s: float | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -62,6 +63,10 @@ class ModelGradients:
     def own_part(self, index: int, gradient: Tensor) -> Tensor:
         """The coordinates of a whole gradient that `finals` holds on this rank."""
         return shard_of(gradient, self.parameters[index][1])
+
+    def head_sizes(self) -> list[int]:
+        """How many of each parameter's first elements rank 0 owns."""
+        return [leading_elements(parameter) for _, parameter in self.parameters]
 
     def attach(self, hook: GradientHook) -> None:
         """Call `hook(index, gradient)` during every backward from now on."""
@@ -135,6 +140,16 @@ def shard_of(gradient: Tensor, parameter: Any) -> Tensor:
     rank = mesh.get_local_rank()
     piece: Tensor = pieces[rank] if rank < len(pieces) else gradient.narrow(placement.dim, 0, 0)
     return piece
+
+
+def leading_elements(parameter: Any) -> int:
+    """How many first elements, in row-major order, the first rank of `parameter`'s mesh owns."""
+    if not is_dtensor(parameter) or not parameter.placements[0].is_shard():
+        return int(parameter.numel())
+    if parameter.placements[0].dim != 0 or parameter.numel() == 0:
+        return 0
+    rows = int(parameter.shape[0])
+    return math.ceil(rows / int(parameter.device_mesh.size())) * int(parameter.numel()) // rows
 
 
 def _mesh_dimensions(parameter: Any) -> int:

@@ -96,8 +96,8 @@ class RankTable:
         to_group = 1.0 / n if units.reduction == "sum" else n
         cells = [torch.tensor(header, dtype=torch.float64)]
         cells += [recorded.sample, recorded.final_sample]
-        for squares, finals, cross in _metrics(recorded):
-            columns = [to_weighted @ squares, to_group @ squares, finals]
+        for squares, own_squares, finals, cross in _metrics(recorded):
+            columns = [to_weighted @ squares, to_group @ own_squares, finals]
             columns += [torch.zeros_like(finals) if cross is None else cross]
             cells += [
                 torch.stack([(c if own is None else c[own]).sum() for c in columns]) for own in self._members
@@ -105,10 +105,12 @@ class RankTable:
         return torch.cat(cells)
 
 
-def _metrics(recorded: Recorded) -> list[tuple[Tensor, Tensor, Tensor | None]]:
-    found = [(recorded.sq_norms, recorded.final_sq_norms, recorded.cross)]
-    if recorded.adam_sq_norms is not None and recorded.adam_final_sq_norms is not None:
-        found.append((recorded.adam_sq_norms, recorded.adam_final_sq_norms, recorded.adam_cross))
+def _metrics(recorded: Recorded) -> list[tuple[Tensor, Tensor, Tensor, Tensor | None]]:
+    """Per metric: squares of groups whole and on owned coordinates, of the final gradient, and the cross."""
+    found = [(recorded.sq_norms, recorded.own_sq_norms, recorded.final_sq_norms, recorded.cross)]
+    adam, final = recorded.adam_sq_norms, recorded.adam_final_sq_norms
+    if adam is not None and final is not None:
+        found.append((adam, adam, final, recorded.adam_cross))
     return found
 
 

@@ -35,8 +35,8 @@ class Group:
 class Recorded:
     """One finished step on this rank, in the units of the gradients as hooked; fp64 on the CPU.
 
-    sq_norms: [groups, parameters], |h|² of each group's gradient; adam_sq_norms: the same weighted by P on
-        the coordinates this rank owns, or None. Groups without examples are left out of both.
+    sq_norms: [groups, parameters], |h|² of each group's whole gradient; own_sq_norms, adam_sq_norms: the same
+        on the coordinates this rank owns, the latter weighted by P. Groups without examples are left out.
     cross, adam_cross: [parameters], (Σ cross_weight · h) · final gradient on the owned coordinates, or None.
     final_sq_norms, adam_final_sq_norms: [parameters], of the final gradient's owned coordinates.
     sample, final_sample: [elements], Σ h of all groups, and the final gradient, at a few fixed coordinates;
@@ -47,6 +47,7 @@ class Recorded:
 
     groups: list[Group]
     sq_norms: Tensor
+    own_sq_norms: Tensor
     final_sq_norms: Tensor
     adam_sq_norms: Tensor | None
     adam_final_sq_norms: Tensor | None
@@ -63,7 +64,8 @@ class _OpenGroup:
     group: Group
     indices: list[int] = field(default_factory=list)
     sq_parts: list[Tensor] = field(default_factory=list)
-    adam_indices: list[int] = field(default_factory=list)
+    own_indices: list[int] = field(default_factory=list)
+    own_parts: list[Tensor] = field(default_factory=list)
     adam_parts: list[Tensor] = field(default_factory=list)
     held_indices: list[int] = field(default_factory=list)
     held: list[Tensor] = field(default_factory=list)
@@ -82,12 +84,22 @@ class NormRecorder:
     the step it is first seen in; from then on its pieces are kept until the group ends.
 
     own_part: the coordinates of a whole gradient that this rank holds the final gradient of; None: all.
+    head_sizes: how many of each parameter's first elements rank 0 owns; None: all.
     """
 
-    def __init__(self, parameters: list[Tensor], *, own_part: OwnPart | None = None) -> None:
+    def __init__(
+        self,
+        parameters: list[Tensor],
+        *,
+        own_part: OwnPart | None = None,
+        head_sizes: list[int] | None = None,
+    ) -> None:
         self._count = len(parameters)
         self._own_part = own_part
-        by_size = sorted(range(self._count), key=lambda index: parameters[index].numel())
+        sizes = [parameter.numel() for parameter in parameters] if head_sizes is None else head_sizes
+        self._head_sizes = [min(size, _SAMPLED_ELEMENTS) for size in sizes]
+        sampled = [index for index in range(self._count) if self._head_sizes[index] > 0]
+        by_size = sorted(sampled, key=lambda index: parameters[index].numel())
         self._sampled = sorted(by_size[:_SAMPLED_PARAMETERS])
         self._in_pieces: set[int] = set()
         self.begin_step()
@@ -103,6 +115,7 @@ class NormRecorder:
         self._open: _OpenGroup | None = None
         self._groups: list[Group] = []
         self._rows: list[tuple[list[int], Tensor]] = []
+        self._own_rows: list[tuple[list[int], Tensor]] = []
         self._adam_rows: list[tuple[list[int], Tensor]] = []
         self._sum: dict[int, Tensor] = {}
         self._sample: dict[int, Tensor] = {}
@@ -145,14 +158,18 @@ class NormRecorder:
             self._see(opened, index, gradient)
         if opened.group.num_examples == 0:
             return
-        parts = [torch.stack(opened.sq_parts)] if opened.sq_parts else []
-        parts += [norms(opened.held)] if opened.held else []
+        parts = [part for part in (_stack(opened.sq_parts), norms(opened.held)) if len(part)]
         row = torch.cat(parts) if parts else torch.zeros(0)
         self._groups.append(opened.group)
         self._rows.append((opened.indices + opened.held_indices, row))
         if self._preconditioner is not None:
-            adam = torch.stack(opened.adam_parts) if opened.adam_parts else torch.zeros(0)
-            self._adam_rows.append((opened.adam_indices, adam))
+            self._adam_rows.append((opened.own_indices, _stack(opened.adam_parts)))
+        if self._sees_own_norms:
+            self._own_rows.append((opened.own_indices, _stack(opened.own_parts)))
+
+    @property
+    def _sees_own_norms(self) -> bool:
+        return self._own_part is not None and self._keeps_sum
 
     @torch.no_grad()
     def finish(self, finals: list[Tensor | None], *, owns_heads: bool = True) -> Recorded:
@@ -169,7 +186,7 @@ class NormRecorder:
             columns.append(self._adam_finals(grads))
             columns += [self._crosses(grads, adam=True)] if self._keeps_sum else []
         samples = [self._sample_of(grads if owns_heads else {}), self._sample_of(None)]
-        rows = [*self._rows, *self._adam_rows, *columns]
+        rows = [*self._rows, *self._own_rows, *self._adam_rows, *columns]
         sizes = [len(part) for part in [*samples, *(values for _, values in rows)]]
         device = next((values.device for _, values in rows if len(values)), None)
         flat = torch.cat([part.to(device) for part in [*samples, *(values for _, values in rows)]])
@@ -181,13 +198,15 @@ class NormRecorder:
 
     def _see(self, opened: _OpenGroup, index: int, gradient: Tensor) -> None:
         if index in self._sampled:
-            first = head(gradient, _SAMPLED_ELEMENTS)
+            first = head(gradient, self._head_sizes[index])
             self._sample[index] = first if index not in self._sample else self._sample[index].add_(first)
             self._low_precision |= gradient.dtype.itemsize < 4
         if self._preconditioner is not None or self._keeps_sum:
             own = gradient if self._own_part is None else self._own_part(index, gradient)
+            opened.own_indices.append(index)
+            if self._sees_own_norms:
+                opened.own_parts.append(norm(own))
             if self._preconditioner is not None:
-                opened.adam_indices.append(index)
                 opened.adam_parts.append(weighted_square(own, self._preconditioner(index)))
             if self._keeps_sum:
                 self._add(index, own, opened.group.cross_weight)
@@ -215,12 +234,12 @@ class NormRecorder:
             if adam and self._preconditioner is not None:
                 kept = kept * self._preconditioner(index)
             values.append(dot(kept, grads[index]))
-        return indices, torch.stack(values) if values else torch.zeros(0)
+        return indices, _stack(values)
 
     def _adam_finals(self, grads: dict[int, Tensor]) -> tuple[list[int], Tensor]:
         assert self._preconditioner is not None
         values = [weighted_square(gradient, self._preconditioner(i)) for i, gradient in grads.items()]
-        return list(grads), torch.stack(values) if values else torch.zeros(0)
+        return list(grads), _stack(values)
 
     def _sample_of(self, grads: dict[int, Tensor] | None) -> Tensor:
         """[elements]: sampled coordinates of the final gradient, or, for None, of the groups' sum."""
@@ -230,7 +249,7 @@ class NormRecorder:
             if grads is None:
                 found = self._sample.get(index)
             else:
-                found = head(grads[index], _SAMPLED_ELEMENTS) if index in grads else None
+                found = head(grads[index], self._head_sizes[index]) if index in grads else None
             if found is not None:
                 part = torch.zeros(_SAMPLED_ELEMENTS, device=found.device, dtype=found.dtype)
                 part[: len(found)] = found
@@ -246,16 +265,18 @@ class NormRecorder:
     def _recorded(
         self, dense: list[Tensor], sample: Tensor, final_sample: Tensor, *, low_precision: bool
     ) -> Recorded:
-        count = len(self._rows)
-        groups, rest = dense[:count], dense[count:]
+        count, owned = len(self._rows), len(self._own_rows)
+        groups, own_groups, rest = dense[:count], dense[count : count + owned], dense[count + owned :]
         adam_groups, rest = rest[: len(self._adam_rows)], rest[len(self._adam_rows) :]
         final_norms, *rest = rest
         cross = rest.pop(0) if self._keeps_sum else None
         has_adam = self._preconditioner is not None
         empty = torch.zeros(0, self._count, dtype=torch.float64)
+        sq_norms = torch.stack(groups).square() if groups else empty
         return Recorded(
             groups=list(self._groups),
-            sq_norms=torch.stack(groups).square() if groups else empty,
+            sq_norms=sq_norms,
+            own_sq_norms=torch.stack(own_groups).square() if own_groups else sq_norms,
             final_sq_norms=final_norms.square(),
             adam_sq_norms=(torch.stack(adam_groups) if adam_groups else empty) if has_adam else None,
             adam_final_sq_norms=rest.pop(0) if has_adam else None,
@@ -266,6 +287,10 @@ class NormRecorder:
             low_precision=low_precision,
             in_pieces=self._surprised,
         )
+
+
+def _stack(values: list[Tensor]) -> Tensor:
+    return torch.stack(values) if values else torch.zeros(0)
 
 
 def _plain(gradient: Tensor | None) -> Tensor:
