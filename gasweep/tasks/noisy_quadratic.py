@@ -48,7 +48,7 @@ class NoisyQuadratic(Task):
     noise_scale: tr Σ/|G|² in examples at the initial θ. With multiplicative noise it is κ² everywhere; with
         additive noise it grows as 1/|G|².
     noise_alignment: additive noise has s_j² proportional to h_j to this power.
-    initial_loss: expected loss at the initial θ, all of whose coordinates are equal.
+    initial_loss: expected loss at the initial θ, an equal share of it in every coordinate.
     num_examples: D. Examples are computed, not stored, so that it may be huge; the truths below are those of
         an unlimited data set, from which one of D examples differs by a relative 1/D in tr Σ/B_noise.
     example_seed: which examples.
@@ -59,9 +59,9 @@ class NoisyQuadratic(Task):
     """
 
     dimension: int = 64
-    condition_number: float = 10.0
+    condition_number: float = 100.0
     noise: str = "additive"
-    noise_scale: float = 20.0
+    noise_scale: float = 10.0
     noise_alignment: float = 1.0
     initial_loss: float = 1.0
     num_examples: int = 1 << 20
@@ -86,7 +86,7 @@ class NoisyQuadratic(Task):
             h = np.ones(1)
         else:
             h = np.geomspace(1.0, 1.0 / self.condition_number, self.dimension)
-        initial = np.full(self.dimension, math.sqrt(2.0 * self.initial_loss / float(h.sum())))
+        initial = np.sqrt(2.0 * self.initial_loss / (self.dimension * h))
         trace = self.noise_scale * float(np.sum((h * initial) ** 2))
         shares = h**self.noise_alignment / float(np.sum(h**self.noise_alignment))
         additive = self.noise == "additive"

@@ -119,6 +119,9 @@ class TextLm(Task):
     def count_items(self, batch: Batch) -> int:
         return int((batch[1] != IGNORED).sum())
 
+    def items_per_example(self) -> int | None:
+        return self.context if self.mask_fraction == 0.0 else None
+
     def num_tokens(self, batch: Batch) -> int:
         """Every byte the model reads, masked targets included: what the hardware works on."""
         return int(batch[0].numel())
