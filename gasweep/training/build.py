@@ -21,6 +21,7 @@ from gasweep.training.bitwise.accumulator import BitwiseAccumulator
 from gasweep.training.bitwise.optimizer_check import refuse_inexact_shards
 from gasweep.training.evaluate import check_evaluation
 from gasweep.training.fast_accumulator import FastAccumulator, MainGradientAccumulator
+from gasweep.training.gradient_noise_observer import NoiseObserver
 from gasweep.training.main_parameters import MainParameters, has_low_precision
 from gasweep.training.observer import GradientObserver
 from gasweep.training.optimizer import build_optimizer
@@ -110,7 +111,7 @@ def build_trainer(
     if bitwise and strategy_name == "fsdp":
         refuse_inexact_shards(build, device=device, dtype=precision.parameter_dtype)
     optimizer = build(tensors)
-    observer = _observer(parts) if observe is None else observe(parts)
+    observer = _observer(parts, optimizer) if observe is None else observe(parts)
     return Trainer(
         parts=parts,
         planner=StepPlanner(parts, unit=config.grain if bitwise else 1),
@@ -134,7 +135,7 @@ def _check(spec: RunSpec, process: ProcessContext) -> None:
 
 
 def _build_model(spec: RunSpec, task: Task, precision: Precision) -> nn.Module:
-    seed_everything(spec.seed, "init")
+    seed_everything(spec.seed, "init", cuda=precision.device.type == "cuda")
     module = task.build_model()
     if precision.parameter_dtype == torch.float64:
         module = module.double()
@@ -171,5 +172,8 @@ def _accumulator(
     return MainGradientAccumulator(parts, main=main, syncs=syncs)
 
 
-def _observer(parts: TrainingParts) -> GradientObserver | None:
-    return None
+def _observer(parts: TrainingParts, optimizer: torch.optim.Optimizer) -> GradientObserver | None:
+    """A probe's steps are timed as they are; a run's measure their gradient noise if the config says so."""
+    if parts.spec.kind == "probe" or not parts.spec.config.noise_scale.enabled:
+        return None
+    return NoiseObserver(parts, optimizer=optimizer)

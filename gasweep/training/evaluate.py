@@ -12,6 +12,7 @@ from gasweep.data.streams import derive_seed
 from gasweep.errors import ConfigError, TaskError
 from gasweep.tasks.base import Batch, move
 from gasweep.training.parts import TrainingParts
+from gasweep.training.randomness import seed_torch
 
 
 class Evaluator:
@@ -64,7 +65,9 @@ class Evaluator:
     def _batch_sums(self, index: int) -> torch.Tensor:
         parts = self._parts
         batch: Batch = move(self._batches[index], parts.device)
-        torch.manual_seed(derive_seed(parts.spec.seed, "evaluation", index))
+        seed_torch(
+            derive_seed(parts.spec.seed, "evaluation", index), cuda=parts.device.type == "cuda"
+        )
         with torch.no_grad(), parts.precision.autocast():
             sums: dict[str, Any] = parts.task.eval_sums(parts.module, batch)
         if set(sums) != set(self._metrics):

@@ -31,6 +31,6 @@ def summed_loss(loss: SummedLoss | MeanLoss, *, num_items: int) -> Tensor:
         )
     if value.numel() != 1:
         raise TaskError(f"task.loss returned a loss of shape {list(value.shape)}; it must be a scalar")
-    value = value.reshape(())
+    value = value if value.dim() == 0 else value.reshape(())
     value = value.float() if value.dtype.itemsize < 4 else value
     return value * num_items if isinstance(loss, MeanLoss) else value

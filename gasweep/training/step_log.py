@@ -107,7 +107,8 @@ class StepLog:
         readings = [self._reading(p, row, share) for p, row in zip(self._pending, rows, strict=True)]
         self._pending.clear()
         for reading in readings:
-            if reading.skipped is None and reading.record.optimizer_step % self._every == 0:
+            due = reading.record.optimizer_step % self._every == 0 or reading.record.extra
+            if reading.skipped is None and due:
                 self._steps.append(reading.record)
         return readings
 
