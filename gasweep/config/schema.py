@@ -83,6 +83,16 @@ class BudgetConfig:
 
 
 @dataclass
+class NoiseScaleConfig:
+    """The gradient noise scale, measured on a run's own optimizer steps; no part of what the run computes."""
+
+    enabled: bool = True
+    every_optimizer_steps: int | None = None  # null: chosen so that overhead_fraction holds
+    overhead_fraction: float = 0.01  # of the step time
+    parameter_groups: bool = False  # also for each part of the model apart
+
+
+@dataclass
 class SweepOptions:
     mode: str = "factorized"  # factorized | full
     incomplete_groups: bool = False  # allow B that b*N does not divide
@@ -142,6 +152,7 @@ class SweepConfig:
     target: TargetConfig = field(default_factory=TargetConfig)
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
     budget: BudgetConfig = field(default_factory=BudgetConfig)
+    noise_scale: NoiseScaleConfig = field(default_factory=NoiseScaleConfig)
     sweep: SweepOptions = field(default_factory=SweepOptions)
     cluster: ClusterConfig = field(default_factory=ClusterConfig)
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
