@@ -119,9 +119,11 @@ def spread_lines(spread: Spread) -> list[str]:
     return [
         f"scatter of steps to {spread.target}{where}, at the chosen learning rates (standard deviation)",
         f"  {'over factorisations':<30} "
-        + _percent(spread.factorisations, spread.num_layout_groups, "sweep.mode=full repeats runs in them"),
+        + _percent(
+            spread.factorisations, spread.num_layout_groups, "sweep.mode=full repeats runs in several"
+        ),
         f"  {'over seeds':<30} "
-        + _percent(spread.seeds, spread.num_seed_groups, "give grid.seed more than one value"),
+        + _percent(spread.seeds, spread.num_seed_groups, "needs two seeds that reached the target"),
         "",
     ]
 

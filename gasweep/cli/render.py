@@ -34,7 +34,7 @@ COLUMNS = {
     "state": 0,
     "B": 0,
     "b x N x G": 56,
-    "lr": 0,
+    "lr": 32,
     "seed": 70,
     "axes": 84,
     "step": 0,
@@ -42,6 +42,10 @@ COLUMNS = {
     "eta": 48,
     "why": 110,
 }
+
+
+_GAP = 2  # between two columns
+_MIN_REASON_WIDTH = 16
 
 
 def sweep_view(sweep: SweepView, *, width: int, height: int) -> Group:
@@ -74,16 +78,28 @@ def runs_table(runs: list[RunView], eta: Eta, *, width: int) -> Table:
         for name, needed in COLUMNS.items()
         if width >= needed and (name != "axes" or has_axes) and (name != "why" or has_reasons)
     ]
+    rows = [_cells(run, eta) for run in runs]
+    if "why" in columns and not _shorten_reasons(rows, columns, width):
+        columns.remove("why")
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in columns:
         left = name in ("state", "axes", "why")
         table.add_column(name, justify="left" if left else "right", no_wrap=True, overflow="ellipsis")
-    for run in runs:
-        cells = _cells(run, eta)
-        table.add_row(
-            *(Text(cells[name], style=STYLES[run.state] if name == "state" else "") for name in columns)
-        )
+    for run, cells in zip(runs, rows, strict=True):
+        styles = {"state": STYLES[run.state]}
+        table.add_row(*(Text(cells[name], style=styles.get(name, "")) for name in columns))
     return table
+
+
+def _shorten_reasons(rows: list[dict[str, str]], columns: list[str], width: int) -> bool:
+    """Give reasons the width that the numbers leave (rich would shrink all alike); False: too little."""
+    others = [name for name in columns if name != "why"]
+    taken = sum(max(len(name), *(len(cells[name]) for cells in rows)) + _GAP for name in others)
+    room = width - taken
+    for cells in rows:
+        if len(cells["why"]) > room:
+            cells["why"] = cells["why"][: max(room - 1, 0)] + "…"
+    return room >= _MIN_REASON_WIDTH
 
 
 def progress_line(sweep: SweepView, eta: Eta) -> str:
@@ -134,7 +150,7 @@ def _cells(run: RunView, eta: Eta) -> dict[str, str]:
         "axes": " ".join(f"{path}={value}" for path, value in run.axes.items()),
         "step": "" if run.optimizer_step is None else number(run.optimizer_step),
         "loss": "" if loss is None else f"{loss:.4g}",
-        "eta": "" if left is None else duration(left),
+        "eta": duration(left) if left else "",
         "why": run.reason or "",
     }
 

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 from gasweep.cli.eta import Eta
-from gasweep.cli.output import console, print_json
+from gasweep.cli.output import console, print_json, print_lines
 from gasweep.cli.prepare import require_sweep
 from gasweep.cli.view import SweepView, view_of_journal
 from gasweep.results.lock import holder
@@ -62,7 +62,9 @@ def _show(sweep: SweepView, *, whole: bool) -> None:
 
     out = console()
     height = len(sweep.runs) + 10 if whole else out.size.height
-    out.print(sweep_view(sweep, width=out.size.width, height=height))
+    with out.capture() as captured:
+        out.print(sweep_view(sweep, width=out.size.width, height=height))
+    print_lines([line.rstrip() for line in captured.get().splitlines()])
 
 
 def _watch(directory: Path, interval_s: float) -> None:
