@@ -15,15 +15,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "overrides", nargs="*", metavar="key=value", help="e.g. grid.learning_rate=[1e-1,3e-1]"
     )
+    parser.add_argument(
+        "--check-model", action="store_true", help="also build the model and warn of what couples examples"
+    )
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
 
 
 def main(arguments: argparse.Namespace) -> int:
     prepared = prepare(arguments.config, arguments.overrides)
+    warnings = []
+    if arguments.check_model:
+        from gasweep.training.verify.model_check import model_warnings
+
+        warnings = model_warnings(prepared.config)
     if arguments.json:
-        print_json(prepared.plan.to_dict())
+        answer = prepared.plan.to_dict()
+        print_json({**answer, "notes": [*answer["notes"], *warnings]})
         return 0
     _print(prepared)
+    print_lines(warnings)
     return 0
 
 

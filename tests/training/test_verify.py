@@ -16,8 +16,6 @@ from gasweep.training.verify.compare import compare, deviation, shared_by_equals
 from gasweep.training.verify.take_step import Taken
 from gasweep.training.verify.verify import verify
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*reduce_scatter_tensor.*:FutureWarning")
-
 
 @pytest.fixture(scope="module")
 def ranks():

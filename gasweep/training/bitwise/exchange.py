@@ -16,6 +16,9 @@ from gasweep.training.bitwise.norm import exact_norm
 from gasweep.training.bitwise.totals import GradientTotals
 from gasweep.training.parts import TrainingParts
 
+# torch renames the function, and warns at the old name.
+_reduce_scatter = getattr(dist, "reduce_scatter_single", dist.reduce_scatter_tensor)
+
 
 class Exchange(ABC):
     """What the ranks of one run tell each other in a bitwise step. All ranks make the same calls."""
@@ -128,7 +131,7 @@ class ShardedExchange(Exchange):
         source = torch.cat([block.reshape(self._world_size, -1) for block in blocks], dim=1)
         result = source.new_empty(source.shape[1])
         self._meter.count("reduce_scatter", source.nbytes)
-        dist.reduce_scatter_tensor(result, source.reshape(-1))
+        _reduce_scatter(result, source.reshape(-1))
         sizes = [block.numel() // self._world_size for block in blocks]
         pieces = result.split(sizes)  # type: ignore[no-untyped-call]
         return [
