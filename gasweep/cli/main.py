@@ -21,6 +21,8 @@ COMMANDS = {
     "status": "the runs of a sweep and how far they are, from another terminal",
     "fit": "B_crit, S_min, E_min with intervals, from a sweep or a data file",
     "verify": "are the layouts (b, N, G) of one effective batch really the same run?",
+    "bench": "seconds, bytes and memory per optimizer step of each layout, with and without no_sync",
+    "size": "choose B, b, N, G, learning rate and warm-up, with the reasons",
     "report": "one self-contained HTML file, and PNGs",
     "export": "the runs, evaluations and optimizer steps as CSV or Parquet, or into W&B",
 }
@@ -71,6 +73,9 @@ def _guarded(name: str, words: list[str]) -> int:
     warnings.showwarning = _show_warning
     try:
         return _run(name, words)
+    except SystemExit as stop:
+        # argparse has said what it had to: --help, or a wrong option.
+        return stop.code if isinstance(stop.code, int) else 2
     except KeyboardInterrupt:
         return _fail("stopped", code=INTERRUPTED)
     except BrokenPipeError:
@@ -111,3 +116,7 @@ def _fail(message: str, *, code: int) -> int:
 def _show_warning(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
     if issubclass(category, UserWarning):
         sys.stderr.write(f"gasweep: warning: {message}\n")
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
