@@ -61,7 +61,7 @@ def steps_row(observation: ObservationView) -> list[str]:
         _steps(observation),
         "–".join(map(numbers.number, observation.spread or ())),
         _steps(observation, batch),
-        "" if rate is None else f"{rate:g}",
+        "" if rate is None else numbers.number(rate),
         f"{reached}/{len(observation.seeds) or sum(r.num_seeds for r in observation.rates)}",
         _note(observation),
     ]

@@ -156,9 +156,10 @@ const LAYERS = {
       shape("line", { class: `line thin ${cls}`, x1: x(at), x2: x(at), y1: y(low), y2: y(high) }, svg);
     }
   },
-  beams(svg, { points, cls }, { x, y }) {
+  beams(svg, { points, cls }, { x, y, left, right }) {
     for (const [at, low, high] of points) {
-      shape("line", { class: `line thin ${cls}`, x1: x(low), x2: x(high), y1: y(at), y2: y(at) }, svg);
+      const ends = { x1: Math.max(x(low), left), x2: Math.min(x(high), right) };
+      shape("line", { class: `line thin ${cls}`, ...ends, y1: y(at), y2: y(at) }, svg);
     }
   },
   seeds(svg, { points, cls }, { x, y }) {
