@@ -28,7 +28,8 @@ from gasweep.analysis.outlier_seeds import OutlierSeed, find_outlier_seeds
 from gasweep.analysis.seed_variance import MIN_SIGMA, between_variance, pure_error, summarise_groups
 
 CONFIDENCE = 0.95
-MISFIT_SIGNIFICANCE = 0.05
+MISFIT_SIGNIFICANCE = {1: 0.02, 2: 0.07, 3: 0.15}
+"""Lack of fit is believed below this p-value, by its degrees of freedom; 0.2 beyond those listed."""
 OVERHEAD = 1.2
 """Steps over perfect scaling that define the 20 % batch size."""
 
@@ -45,6 +46,14 @@ class SeedSpread:
     between_sd: float
     degrees_of_freedom: float
     misfit_p_value: float | None
+
+    def to_dict(self) -> dict[str, float | None]:
+        return {
+            "seed_log_sd": self.seed_sd,
+            "between_batch_log_sd": self.between_sd,
+            "degrees_of_freedom": self.degrees_of_freedom,
+            "misfit_p_value": self.misfit_p_value,
+        }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,7 +104,7 @@ def fit_critical_batch_size(
     threshold = float(student_t.ppf(0.5 + CONFIDENCE / 2.0, spread.degrees_of_freedom)) ** 2
     profile = Profile(rows=rows, sigma=spread.seed_sd, reference=float(rows.log_batch.mean()))
     region = confidence_region(profile, threshold)
-    base = float(np.exp(rows.log_batch[0])) if base_batch_size is None else base_batch_size
+    base = min(item.batch_size for item in kept) if base_batch_size is None else base_batch_size
     flags += _misfit_flags(spread)
     return FitResult(
         critical_batch_size=_critical(region),
@@ -126,9 +135,11 @@ def _why_not(rows: Rows) -> str | None:
     summary = summarise_groups(rows, 0.1)
     usable = int(summary.usable.sum())
     if usable == 0:
+        if rows.is_bound.any():
+            return "no batch size has a learning rate that its grid brackets"
         return "no run reached the target"
     if usable == 1:
-        return "the target was reached at one batch size only"
+        return "the target was reached at one batch size only, or its rate is bracketed at one only"
     informative = int((np.isfinite(rows.high) & ~rows.is_bound).sum())
     if informative < 3:
         return "two runs determine the law exactly and leave nothing to tell its uncertainty from"
@@ -152,7 +163,7 @@ def _measure_spread(rows: Rows) -> tuple[SeedSpread, Rows]:
     if freedom == 0:
         return _spread(pure.sigma, 0.0, pure.degrees_of_freedom, None), rows
     p_value = float(f_distribution.sf(squares / freedom, freedom, pure.degrees_of_freedom))
-    if p_value >= MISFIT_SIGNIFICANCE:
+    if p_value >= MISFIT_SIGNIFICANCE.get(freedom, 0.2):
         total = pure.degrees_of_freedom + freedom
         sigma = pure.sigma * math.sqrt((pure.degrees_of_freedom + squares) / total)
         return _spread(sigma, 0.0, total, p_value), rows

@@ -24,16 +24,18 @@ class Bracket(StrEnum):
     BOUNDED_BY_DIVERGENCE = "bounded by divergence"  # the next higher rate diverged
     TIE = "tie"  # another rate does as well
     ONLY = "only"  # a single rate was given: taken as already chosen
+    BEST_GIVEN = "best given"  # alternatives that are no scan, e.g. several reference settings
     NONE = "none"  # no rate reached the target
 
 
 @dataclass(frozen=True, kw_only=True)
 class RateTrial:
-    """All seeds of one learning rate at one batch size."""
+    """All seeds of one learning rate (or one variant of the settings) at one batch size."""
 
     learning_rate: float | None
     observations: tuple[Observation, ...]
     num_diverged: int = 0
+    variant: str | None = None
 
     @property
     def num_censored(self) -> int:
@@ -41,7 +43,7 @@ class RateTrial:
 
     @property
     def is_usable(self) -> bool:
-        """Every seed that finished can be averaged, and one at least reached the target."""
+        """No seed diverged, and one at least reached the target."""
         return self.num_diverged == 0 and any(item.is_reached for item in self.observations)
 
 
@@ -68,18 +70,32 @@ def choose_learning_rate(trials: Sequence[RateTrial], *, seed_sd: float) -> Rate
     ordered = sorted(trials, key=lambda trial: trial.learning_rate or 0.0)
     usable = [trial for trial in ordered if trial.is_usable]
     if not usable:
-        return RateChoice(winner=None, bracket=Bracket.NONE)
+        return _without_usable(ordered)
     means = mean_log_steps(usable, seed_sd=seed_sd)
     best = int(np.argmin(means))
     winner = usable[best]
     if len(ordered) == 1:
         return RateChoice(winner=winner, bracket=Bracket.ONLY)
+    if any(trial.learning_rate is None for trial in ordered):
+        return RateChoice(winner=winner, bracket=Bracket.BEST_GIVEN)
+    margins = [mean - means[best] for mean in means]
     ties = [
         trial
-        for trial, mean in zip(usable, means, strict=True)
-        if trial is not winner and mean - means[best] <= _tie_margin(winner, trial, seed_sd)
+        for trial, margin in zip(usable, margins, strict=True)
+        if trial is not winner and margin <= _standard_error(winner, trial, seed_sd)
     ]
-    return _label(ordered, winner, ties)
+    equals = [trial for trial, margin in zip(usable, margins, strict=True) if margin <= 1e-9]
+    return _label(ordered, winner, ties, equals)
+
+
+def _without_usable(ordered: Sequence[RateTrial]) -> RateChoice:
+    """One rate whose seeds were all stopped early still bounds the steps from below; a scan of them does not.
+
+    With several rates the best one is unknown, and one outside the grid might have reached.
+    """
+    if len(ordered) == 1 and ordered[0].num_diverged == 0 and ordered[0].observations:
+        return RateChoice(winner=ordered[0], bracket=Bracket.ONLY)
+    return RateChoice(winner=None, bracket=Bracket.NONE)
 
 
 def mean_log_steps(trials: Sequence[RateTrial], *, seed_sd: float) -> list[float]:
@@ -92,31 +108,27 @@ def mean_log_steps(trials: Sequence[RateTrial], *, seed_sd: float) -> list[float
     values = [[_expected(item, trial, seed_sd) for item in trial.observations] for trial in trials]
     seeds = [[item.seed for item in trial.observations] for trial in trials]
     plain = [float(np.mean(value)) for value in values]
-    names = sorted({seed for row in seeds for seed in row if seed is not None}, key=str)
-    balanced = all(sorted(row, key=str) == sorted(seeds[0], key=str) for row in seeds)
-    if balanced or any(seed is None for row in seeds for seed in row):
+    if any(seed is None for row in seeds for seed in row):
         return plain
-    return _additive(values, seeds, names, plain)
+    if all(sorted(row, key=str) == sorted(seeds[0], key=str) for row in seeds):
+        return plain
+    return _additive(values, seeds, plain)
 
 
 def _additive(
-    values: list[list[float]],
-    seeds: list[list[int | str | None]],
-    names: list[int | str],
-    plain: list[float],
+    values: list[list[float]], seeds: list[list[int | str | None]], plain: list[float]
 ) -> list[float]:
-    """Rate effects of a rate + seed model; the plain means where no seed links the rates."""
+    """Rate effects of a rate + seed model by least squares; the plain means where no seeds link the rates."""
+    names = sorted({seed for row in seeds for seed in row}, key=str)
     size = len(values) + len(names)
-    rows, right = [], []
+    lines, right = [], []
     for rate, (value, row) in enumerate(zip(values, seeds, strict=True)):
         for number, seed in zip(value, row, strict=True):
-            if seed is None:
-                continue
             line = np.zeros(size)
             line[rate] = line[len(values) + names.index(seed)] = 1.0
-            rows.append(line)
+            lines.append(line)
             right.append(number)
-    matrix = np.array(rows)
+    matrix = np.array(lines)
     if np.linalg.matrix_rank(matrix) < size - 1:
         return plain
     solution = np.linalg.lstsq(matrix, np.array(right), rcond=None)[0]
@@ -124,7 +136,10 @@ def _additive(
 
 
 def _expected(item: Observation, trial: RateTrial, seed_sd: float) -> float:
-    """log steps of one seed; of a censored one, its mean beyond the censoring."""
+    """log steps of one seed; of a censored one, its mean beyond the censoring.
+
+    0.8 sigma is the mean excess of a normal beyond its own mean, sqrt(2 / pi).
+    """
     low, high = item.log_interval
     if item.is_reached:
         return 0.5 * (low + high) if math.isfinite(low) else high
@@ -132,29 +147,36 @@ def _expected(item: Observation, trial: RateTrial, seed_sd: float) -> float:
     return max(low, float(np.mean(others))) + 0.8 * seed_sd
 
 
-def _tie_margin(first: RateTrial, second: RateTrial, seed_sd: float) -> float:
-    """One standard error of the difference of two means; at least rounding."""
+def _standard_error(first: RateTrial, second: RateTrial, seed_sd: float) -> float:
+    """Of the difference of two means; at least rounding."""
     return seed_sd * math.sqrt(1 / len(first.observations) + 1 / len(second.observations)) + 1e-9
 
 
-def _label(ordered: Sequence[RateTrial], winner: RateTrial, ties: Sequence[RateTrial]) -> RateChoice:
-    position = ordered.index(winner)
-    above = ordered[position + 1] if position + 1 < len(ordered) else None
-    below = ordered[position - 1] if position else None
+def _label(
+    ordered: Sequence[RateTrial],
+    winner: RateTrial,
+    ties: Sequence[RateTrial],
+    equals: Sequence[RateTrial],
+) -> RateChoice:
+    """equals: trials whose mean equals the winner's exactly, the winner among them."""
+    first, last = ordered[0], ordered[-1]
     tied = tuple(trial.learning_rate for trial in ties if trial.learning_rate is not None)
-    at_edge = above is None or below is None
+    at_edge = any(trial is first or trial is last for trial in equals)
+    upper = any(trial is last for trial in equals) or (not at_edge and any(trial is last for trial in ties))
+    lower = any(trial is first for trial in (*equals, *ties))
+    proposal = _beyond(ordered, upper=upper) if upper or lower else None
+    if len(equals) > 1:
+        return RateChoice(
+            winner=winner, bracket=Bracket.TIE, tied_with=tied, propose=proposal, is_upper_bound=at_edge
+        )
     if at_edge:
-        proposal = _beyond(ordered, upper=above is None)
         return RateChoice(
             winner=winner, bracket=Bracket.EDGE, tied_with=tied, propose=proposal, is_upper_bound=True
         )
-    if ties:
-        edge = ordered[-1] if ordered[-1] in ties else ordered[0] if ordered[0] in ties else None
-        proposal = None if edge is None else _beyond(ordered, upper=edge is ordered[-1])
-        return RateChoice(winner=winner, bracket=Bracket.TIE, tied_with=tied, propose=proposal)
-    if above is not None and above.num_diverged:
-        return RateChoice(winner=winner, bracket=Bracket.BOUNDED_BY_DIVERGENCE)
-    return RateChoice(winner=winner, bracket=Bracket.BRACKETED)
+    if ordered[ordered.index(winner) + 1].num_diverged:
+        return RateChoice(winner=winner, bracket=Bracket.BOUNDED_BY_DIVERGENCE, tied_with=tied)
+    bracket = Bracket.TIE if ties else Bracket.BRACKETED
+    return RateChoice(winner=winner, bracket=bracket, tied_with=tied, propose=proposal)
 
 
 def _beyond(ordered: Sequence[RateTrial], *, upper: bool) -> float | None:

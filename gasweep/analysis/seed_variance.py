@@ -92,17 +92,28 @@ def pure_error(rows: Rows) -> PureError:
     freedom = int(np.maximum(sizes - 1, 0).sum())
     if freedom == 0:
         return PureError(sigma=None, degrees_of_freedom=0)
-    floor = (
-        max(MIN_SIGMA, 0.15 * float(np.median(rows.spacing[informative & ~rows.exact])))
-        if ((informative & ~rows.exact).any())
-        else MIN_SIGMA
-    )
+    intervals = informative & ~rows.exact
+    if intervals.any():
+        floor = max(MIN_SIGMA, 0.1 * float(np.median(rows.spacing[intervals])))
+        return PureError(sigma=_mean_sigma(rows, floor), degrees_of_freedom=freedom)
 
     def loss(log_sigma: float) -> float:
         return -float(summarise_groups(rows, math.exp(log_sigma)).log_area.sum())
 
-    found = minimize_scalar(loss, bounds=(math.log(floor), math.log(3.0)), method="bounded")
+    found = minimize_scalar(loss, bounds=(math.log(MIN_SIGMA), math.log(3.0)), method="bounded")
     return PureError(sigma=math.exp(float(found.x)), degrees_of_freedom=freedom)
+
+
+def _mean_sigma(rows: Rows, floor: float) -> float:
+    """Mean of log sigma over its restricted likelihood, above `floor`.
+
+    Evaluation intervals wider than the seed spread leave that likelihood flat towards zero, where its maximum
+    would make every interval's end a wall; the mean stays where the data still allow sigma to be.
+    """
+    log_sigma = np.linspace(math.log(floor), math.log(max(1.0, 3.0 * floor)), 28)
+    log_area = np.array([summarise_groups(rows, math.exp(value)).log_area.sum() for value in log_sigma])
+    weight = np.exp(log_area - log_area.max())
+    return math.exp(float((weight * log_sigma).sum() / weight.sum()))
 
 
 def between_variance(residual: Array, variance: Array, degrees_of_freedom: int) -> float:

@@ -1,0 +1,182 @@
+"""Does the 95 % interval of B_crit cover, and is it as narrow as it may be?
+
+    python experiments/coverage.py [--studies 300] [--seed 0] [--only TEXT] [--json FILE]
+
+Simulates studies with a planted critical batch size, fits each as `gasweep fit` would, and prints per
+scenario: the share of studies whose interval covers the truth (a one-sided answer covers when the truth is on
+its side), the median width of two-sided intervals (log high/low) over that of a profile likelihood that is
+told the true seed variance, and how often the answer was one-sided or absent. Scenarios marked * cannot
+identify the truth (too little range), so one-sided answers are the right ones there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+
+import numpy as np
+
+from gasweep.analysis.confidence_region import confidence_region
+from gasweep.analysis.fit import FitResult
+from gasweep.analysis.likelihood import build_rows
+from gasweep.analysis.likelihood_profile import Profile
+from gasweep.analysis.simulated_study import TARGET, Scenario, simulate
+from gasweep.analysis.study import TargetReport, fit_study
+
+CHI_SQUARED_95 = 3.841458820694124
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tally:
+    """One scenario's result. one_sided, unknown: shares of answers without a value."""
+
+    name: str
+    studies: int
+    coverage: float
+    width_ratio: float
+    median_width: float
+    one_sided: float
+    unknown: float
+    ms_per_study: float
+
+
+def scenarios() -> Iterator[tuple[Scenario, bool]]:
+    """Each scenario, and whether the truth is identifiable in it."""
+    for seeds in (2, 3, 5):
+        for batches in (4, 6, 10):
+            yield (
+                Scenario(
+                    name=f"plain, {batches} batches, {seeds} seeds", num_batches=batches, num_seeds=seeds
+                ),
+                True,
+            )
+        base = Scenario(name="", num_seeds=seeds)
+        kinds = {
+            "noisy seeds (15 %)": {"seed_sd": 0.15, "num_batches": 8},
+            "quiet seeds (1 %)": {"seed_sd": 0.01},
+            "evaluated every 5 %, interpolated": {"evaluation": "interpolated"},
+            "evaluated every 5 %, interval only": {"evaluation": "interval"},
+            "evaluated every 10 %, interval only, quiet": {
+                "evaluation": "interval", "spacing": 0.1, "seed_sd": 0.02,
+            },
+            "evaluated every S_min/10, interpolated": {"evaluation": "fixed", "spacing": 0.1},
+            "small batches censored": {"max_steps_over_min": 11.0, "seed_sd": 0.1, "num_batches": 7},
+            "5 rates, factor 2": {"learning_rates": 5},
+            "5 rates, factor 3": {"learning_rates": 5, "rate_ratio": 3.0},
+            "4 rates, factor 2, some diverge": {"learning_rates": 4, "diverges_above": 1.5},
+            "5 rates, censored, interpolated": {
+                "learning_rates": 5, "evaluation": "interpolated", "max_steps_over_min": 16.0,
+                "num_batches": 8,
+            },
+            "outlier seeds (2 %)": {"outlier_chance": 0.02, "num_batches": 8},
+            "batches off the law by 5 %": {"between_sd": 0.05, "num_batches": 8},
+        }  # fmt: skip
+        for name, changes in kinds.items():
+            yield replace(base, name=f"{name}, {seeds} seeds", **changes), True
+        yield (
+            replace(base, name=f"all batches far below *, {seeds} seeds", range_below=512, range_above=0.05),
+            False,
+        )
+        yield (
+            replace(base, name=f"all batches far above *, {seeds} seeds", range_below=0.02, range_above=512),
+            False,
+        )
+
+
+def fit_once(scenario: Scenario, generator: np.random.Generator) -> tuple[TargetReport, float | None]:
+    """The report on one simulated study, and the width of the reference interval (None: one-sided)."""
+    runs = simulate(scenario, generator)
+    targets = [TARGET] if runs[0].points is not None or any(run.points for run in runs) else []
+    report = fit_study(runs, targets).targets[0]
+    return report, reference_width(report, scenario)
+
+
+def reference_width(report: TargetReport, scenario: Scenario) -> float | None:
+    """Width of the profile-likelihood interval of the same runs at the true seed variance."""
+    seeds = [
+        item
+        for batch in report.batches
+        if batch.choice.winner is not None
+        for item in batch.choice.winner.observations
+        if item not in [outlier.observation for outlier in report.fit.outliers]
+    ]
+    rows = build_rows(seeds)
+    rows = replace(rows, shared=rows.shared + scenario.between_sd**2)
+    profile = Profile(rows=rows, sigma=scenario.seed_sd, reference=float(rows.log_batch.mean()))
+    region = confidence_region(profile, CHI_SQUARED_95)
+    width = region.theta_high - region.theta_low
+    return width if math.isfinite(width) else None
+
+
+def covers(fit: FitResult, truth: float) -> bool:
+    estimate = fit.critical_batch_size
+    return (estimate.low is None or estimate.low <= truth) and (
+        estimate.high is None or truth <= estimate.high
+    )
+
+
+def measure(scenario: Scenario, studies: int, seed: int) -> Tally:
+    generator = np.random.default_rng(seed)
+    covered = one_sided = unknown = 0
+    widths, references = [], []
+    spent = 0.0
+    for _ in range(studies):
+        start = time.perf_counter()
+        report, reference = fit_once(scenario, generator)
+        spent += time.perf_counter() - start
+        estimate = report.fit.critical_batch_size
+        covered += covers(report.fit, scenario.critical_batch_size)
+        if estimate.low is None and estimate.high is None:
+            unknown += 1
+        elif estimate.low is None or estimate.high is None:
+            one_sided += 1
+        else:
+            widths.append(math.log(estimate.high / estimate.low))
+        if reference is not None:
+            references.append(reference)
+    width = float(np.median(widths)) if widths else math.nan
+    reference_median = float(np.median(references)) if references else math.nan
+    return Tally(
+        name=scenario.name,
+        studies=studies,
+        coverage=covered / studies,
+        width_ratio=width / reference_median,
+        median_width=width,
+        one_sided=one_sided / studies,
+        unknown=unknown / studies,
+        ms_per_study=1e3 * spent / studies,
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--studies", type=int, default=300, help="simulated studies per scenario")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--only", default="", help="scenarios whose name holds this text")
+    parser.add_argument("--json", default=None, help="also write the table to this file")
+    options = parser.parse_args()
+    tallies = []
+    print(f"{'scenario':<58}{'cover':>7}{'width':>7}{'ratio':>7}{'1-sided':>9}{'unknown':>9}{'ms':>6}")
+    for scenario, _ in scenarios():
+        if options.only not in scenario.name:
+            continue
+        tally = measure(scenario, options.studies, options.seed)
+        tallies.append(tally)
+        print(
+            f"{tally.name:<58}{tally.coverage:>7.3f}{tally.median_width:>7.3f}{tally.width_ratio:>7.2f}"
+            f"{tally.one_sided:>9.3f}{tally.unknown:>9.3f}{tally.ms_per_study:>6.0f}",
+            flush=True,
+        )
+    if options.json:
+        with open(options.json, "w", encoding="utf-8") as file:
+            json.dump([asdict(tally) for tally in tallies], file, indent=1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,123 @@
+"""Studies with a planted critical batch size: what tests and `experiments/coverage.py` measure the fit on.
+
+Steps of one run: S(B, lr) * exp(seed_sd * z), with S(B, lr) = S_min (1 + B_crit / B) * exp(curvature *
+log(lr / lr_best(B))**2) and z standard normal; the best rate grows with B as the law's theory says.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from gasweep.analysis.steps_to_target import TargetRule
+from gasweep.analysis.trials import DIVERGED, StudyRun
+
+TARGET = TargetRule(metric="eval_loss", value=1.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scenario:
+    """One kind of study.
+
+    range_below, range_above: batch sizes run from B_crit / range_below to B_crit * range_above.
+    seed_sd: of log steps, at every batch size and rate. between_sd: of log steps between batch sizes.
+    evaluation: "exact"; "interpolated" or "interval": known at evaluations spaced `spacing` of the steps
+        taken; "fixed": at evaluations every `spacing` * S_min optimizer steps, interpolated.
+    max_steps_over_min: budget in units of S_min; None: unlimited.
+    learning_rates: how many rates are tried, a factor `rate_ratio` apart; 1: the best one is known.
+    diverges_above: rates this many times the best one diverge; None: never.
+    outlier_chance: of a run taking ten times its steps.
+    """
+
+    name: str
+    num_batches: int = 6
+    num_seeds: int = 3
+    range_below: float = 16.0
+    range_above: float = 16.0
+    min_steps: float = 300.0
+    critical_batch_size: float = 128.0
+    seed_sd: float = 0.05
+    between_sd: float = 0.0
+    evaluation: str = "exact"
+    spacing: float = 0.05
+    max_steps_over_min: float | None = None
+    learning_rates: int = 1
+    rate_ratio: float = 2.0
+    curvature: float = 0.3
+    diverges_above: float | None = None
+    outlier_chance: float = 0.0
+
+    @property
+    def batch_sizes(self) -> list[float]:
+        low, high = self.critical_batch_size / self.range_below, self.critical_batch_size * self.range_above
+        return [float(batch) for batch in np.geomspace(low, high, self.num_batches)]
+
+
+def simulate(scenario: Scenario, generator: np.random.Generator) -> list[StudyRun]:
+    """Every run of one study; give `TARGET` to `fit_study` along with them."""
+    runs: list[StudyRun] = []
+    grid_offset = generator.uniform(-0.5, 0.5)
+    for batch in scenario.batch_sizes:
+        between = scenario.between_sd * generator.standard_normal()
+        best_rate = math.sqrt(batch / (1.0 + batch / scenario.critical_batch_size))
+        for rate in _rates(scenario, grid_offset, best_rate):
+            for seed in range(scenario.num_seeds):
+                noise = between + scenario.seed_sd * generator.standard_normal()
+                if generator.random() < scenario.outlier_chance:
+                    noise += math.log(10.0)
+                runs.append(_run(scenario, batch, rate, best_rate, seed, noise))
+    return runs
+
+
+def _rates(scenario: Scenario, offset: float, best_rate: float) -> list[float]:
+    """Rates on one common log grid, those nearest the best guess; the guess is off by up to one step."""
+    if scenario.learning_rates == 1:
+        return [best_rate]
+    step = math.log(scenario.rate_ratio)
+    middle = round(math.log(best_rate) / step - offset)
+    half = (scenario.learning_rates - 1) / 2
+    return [math.exp(step * (offset + middle + math.ceil(k - half))) for k in range(scenario.learning_rates)]
+
+
+def _run(
+    scenario: Scenario,
+    batch: float,
+    rate: float,
+    best_rate: float,
+    seed: int,
+    noise: float,
+) -> StudyRun:
+    excess = scenario.curvature * math.log(rate / best_rate) ** 2
+    steps = scenario.min_steps * (1.0 + scenario.critical_batch_size / batch) * math.exp(excess + noise)
+    run = StudyRun(batch_size=batch, learning_rate=rate, seed=seed)
+    budget = math.inf
+    if scenario.max_steps_over_min is not None:
+        budget = scenario.max_steps_over_min * scenario.min_steps
+    if scenario.diverges_above is not None and rate > scenario.diverges_above * best_rate:
+        return replace(run, state=DIVERGED, last_step=10.0)
+    if scenario.evaluation in ("interpolated", "fixed"):
+        return replace(run, points=_curve(scenario, steps, budget))
+    if steps > budget:
+        return replace(run, state="censored", last_step=budget)
+    if scenario.evaluation == "interval":
+        index = math.floor(math.log(steps) / math.log1p(scenario.spacing))
+        low, high = (1.0 + scenario.spacing) ** index, (1.0 + scenario.spacing) ** (index + 1)
+        return replace(run, low=low, high=high)
+    return replace(run, steps=steps)
+
+
+def _curve(scenario: Scenario, steps: float, budget: float) -> list[tuple[float, float | None]]:
+    """A power-law loss that passes the target at `steps`, at its evaluations up to reaching or the budget."""
+    points: list[tuple[float, float | None]] = []
+    step = 0.0
+    while True:
+        growth = scenario.spacing * (step if scenario.evaluation == "interpolated" else scenario.min_steps)
+        step = step + max(1.0, math.floor(growth))
+        if step > budget:
+            return points
+        loss = (step / steps) ** -0.3
+        points.append((step, loss))
+        if loss <= TARGET.value:
+            return points

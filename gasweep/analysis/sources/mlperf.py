@@ -1,0 +1,87 @@
+"""MLPerf reference convergence points: JSON, one entry per reference, with the progress of each seed.
+
+    {"bert_ref_256": {"Benchmark": "bert", "BS": 256, "Hyperparams": {...}, "Epochs to converge": [...]}, ...}
+
+The key "Epochs to converge" holds epochs in some benchmarks, samples or tokens in others: the unit must be
+declared. The learning rates were tuned by the submitter, so several entries of one batch size are
+alternatives, not a scan, and the best of them counts.
+
+Source: github.com/mlcommons/logging, mlperf_logging/rcp_checker.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from gasweep.analysis.sources.cells import BadCell, positive
+from gasweep.analysis.sources.options import SourceOptions, Units
+from gasweep.analysis.sources.records import read_text
+from gasweep.analysis.trials import StudyRun
+from gasweep.errors import SourceError
+
+CONVERGENCE_KEY = re.compile(r"(epochs|samples|steps|tokens) to converge", re.IGNORECASE)
+KEY_UNITS = {"samples": "examples", "tokens": "tokens", "steps": "steps"}
+
+
+def read_mlperf(path: Path, options: SourceOptions) -> tuple[list[StudyRun], list[str]]:
+    """One run per seed of each entry; seeds are numbered by their place in the list.
+
+    Raises: SourceError naming file, entry and reason.
+    """
+    try:
+        content = json.loads(read_text(path))
+    except json.JSONDecodeError as error:
+        raise SourceError(f"{path} line {error.lineno}: not JSON: {error.msg}") from None
+    if not isinstance(content, dict) or not content:
+        raise SourceError(f"{path}: holds no object of reference convergence points")
+    runs: list[StudyRun] = []
+    for name, entry in content.items():
+        try:
+            runs += _entry(path, name, entry, options)
+        except BadCell as problem:
+            raise SourceError(f"{path} entry '{name}': {problem}") from None
+    return runs, []
+
+
+def _entry(path: Path, name: str, entry: Any, options: SourceOptions) -> list[StudyRun]:
+    if not isinstance(entry, dict):
+        raise BadCell(f"holds a {type(entry).__name__}, not an object")
+    key = next((key for key in entry if CONVERGENCE_KEY.fullmatch(key.strip())), None)
+    if key is None or "BS" not in entry:
+        raise BadCell(
+            f"needs the keys 'BS' and 'Epochs to converge' or 'samples to converge'; has {list(entry)}"
+        )
+    seeds = entry[key]
+    if not isinstance(seeds, list) or not seeds:
+        raise BadCell(f"'{key}' holds no list of seeds")
+    units = Units.of(options, _unit(key, options))
+    batch = units.batch(positive(entry["BS"], "BS"))
+    return [
+        _run(name, batch, index, positive(value, f"'{key}' seed {index}"), units, options)
+        for index, value in enumerate(seeds)
+    ]
+
+
+def _unit(key: str, options: SourceOptions) -> str:
+    if options.progress_unit is not None:
+        return options.progress_unit
+    word = key.split()[0].lower()
+    if word not in KEY_UNITS:
+        raise BadCell(
+            f"progress_unit: '{key}' holds epochs, samples or tokens, depending on the benchmark; declare it"
+        )
+    return KEY_UNITS[word]
+
+
+def _run(
+    name: str, batch: float, seed: int, progress: float, units: Units, options: SourceOptions
+) -> StudyRun:
+    where = f"{name} seed {seed}"
+    steps = units.steps(progress, batch)
+    if options.evaluation_spacing is None:
+        return StudyRun(batch_size=batch, seed=seed, steps=steps, variant=name, source=where)
+    low = units.steps(max(progress - options.evaluation_spacing, 0.0), batch)
+    return StudyRun(batch_size=batch, seed=seed, low=low, high=steps, variant=name, source=where)

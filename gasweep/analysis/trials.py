@@ -1,0 +1,105 @@
+"""Runs sorted into trials: one per batch size and learning rate (or variant), for one target."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from gasweep.analysis.learning_rate_choice import RateTrial
+from gasweep.analysis.likelihood import build_rows
+from gasweep.analysis.observation import Observation
+from gasweep.analysis.seed_variance import pure_error
+from gasweep.analysis.steps_to_target import Points, TargetRule, crossing
+
+DIVERGED = "diverged"
+Trials = dict[float, list[RateTrial]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudyRun:
+    """What one run measured: a curve, or the steps to one named target.
+
+    batch_size: contributions per optimizer step. learning_rate: None when it was already chosen.
+    points: (optimizer_step, metric) at evaluations; then `target`, `steps`, `low`, `high` are unused.
+    target: which target `steps` belongs to, for sources without curves; None where there is only one.
+    steps, low, high: optimizer steps to target and the evaluation interval; all None: not reached.
+    last_step: the last optimizer step run; needed where the target was not reached.
+    state: "reached", "censored", "pruned" or "diverged".
+    source: where the run came from, for messages ("runs.csv line 12").
+    variant: other settings that were tried at this batch size without being a scan of learning rates; the
+        best variant counts.
+    warmup_steps: optimizer steps of linear warm-up, for the flag on constant delays.
+    """
+
+    batch_size: float
+    learning_rate: float | None = None
+    seed: int | str | None = None
+    points: Points | None = None
+    target: str | None = None
+    steps: float | None = None
+    low: float | None = None
+    high: float | None = None
+    last_step: float | None = None
+    state: str = "reached"
+    source: str | None = None
+    variant: str | None = None
+    warmup_steps: float | None = None
+
+
+def apply_rule(run: StudyRun, rule: TargetRule) -> StudyRun:
+    """`run` with its curve turned into steps to `rule`; one that reached it and then diverged has reached."""
+    found = crossing(run.points or (), rule)
+    if found.reached:
+        return replace(run, steps=found.steps, low=found.low, high=found.high, state="reached")
+    state = DIVERGED if run.state == DIVERGED else "censored"
+    return replace(run, steps=None, low=None, high=None, last_step=found.last_step, state=state)
+
+
+def sort_into_trials(runs: Sequence[StudyRun], flags: list[str]) -> Trials:
+    """Batch size -> its trials, both ascending. Runs that say nothing are left out, each with a flag."""
+    cells: dict[tuple[float, float, str], list[StudyRun]] = {}
+    for run in runs:
+        key = (run.batch_size, run.learning_rate or 0.0, run.variant or "")
+        cells.setdefault(key, []).append(run)
+    trials: Trials = {}
+    for (batch, _, _), members in sorted(cells.items()):
+        kept = [_observation(run, flags) for run in members if run.state != DIVERGED]
+        trial = RateTrial(
+            learning_rate=members[0].learning_rate,
+            variant=members[0].variant,
+            observations=tuple(item for item in kept if item is not None),
+            num_diverged=sum(run.state == DIVERGED for run in members),
+        )
+        trials.setdefault(batch, []).append(trial)
+    return trials
+
+
+def pooled_seed_sd(trials: Mapping[float, Sequence[RateTrial]]) -> float:
+    """Standard deviation of log steps between seeds, pooled over all trials; 0 where none has two seeds."""
+    cells: list[Observation] = []
+    for index, trial in enumerate(trial for group in trials.values() for trial in group):
+        cells += [replace(item, batch_size=1.0 + index) for item in trial.observations]
+    if not cells:
+        return 0.0
+    return pure_error(build_rows(cells)).sigma or 0.0
+
+
+def _observation(run: StudyRun, flags: list[str]) -> Observation | None:
+    """The run as an observation, or None with a flag where it says nothing about S(B)."""
+    where = run.source or f"batch {run.batch_size:g}, learning rate {run.learning_rate}, seed {run.seed}"
+    reached = run.steps is not None or run.high is not None
+    if reached and not (run.steps or run.high):
+        flags.append(f"{where}: the untrained model already meets the target; run left out")
+        return None
+    if not reached and not run.last_step:
+        flags.append(f"{where}: not reached, and its last step is unknown or 0; run left out")
+        return None
+    return Observation(
+        batch_size=run.batch_size,
+        steps=run.steps,
+        low=run.low,
+        high=run.high,
+        censored_at=None if reached else run.last_step,
+        learning_rate=run.learning_rate,
+        seed=run.seed,
+    )
