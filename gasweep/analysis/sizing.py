@@ -12,6 +12,8 @@ from typing import Any
 from gasweep.analysis.learning_rate_scaling import scaled_learning_rate
 from gasweep.errors import BatchError
 
+LARGE_BATCH = 2048  # examples; Goyal et al. 2017 needed a warm-up from about here
+
 
 @dataclass(frozen=True, kw_only=True)
 class Baseline:
@@ -69,6 +71,7 @@ def size_run(
     critical_batch_size: float | None = None,
     beta2: float = 0.999,
     epoch_examples: int | None = None,
+    planned_optimizer_steps: float | None = None,
 ) -> Sizing:
     """Choose b, N, G, the learning rate and the warm-up for B examples per optimizer step.
 
@@ -77,6 +80,7 @@ def size_run(
         moves B to the nearest multiple of b·N, and says so.
     critical_batch_size: where linear scaling of the rate ends (SGD); None leaves it linear throughout.
     epoch_examples: D, for the warm-up of SGD.
+    planned_optimizer_steps: how long the run will be; a warm-up beyond 5 % of it would show in the steps.
 
     Raises BatchError naming the numbers when B < N.
     """
@@ -90,7 +94,9 @@ def size_run(
     reasons.append(f"N = {world_size} ranks: what the cluster offers")
     total, steps, incomplete = _accumulation(total, b, world_size, allow_incomplete_groups, reasons)
     rate = _learning_rate(total, optimizer, baseline, critical_batch_size, reasons)
-    warmup, warnings = _warmup(total, rate, optimizer, baseline, beta2, epoch_examples, reasons)
+    warmup = _warmup(rate, optimizer, baseline, beta2, epoch_examples, total, reasons)
+    warmup = _at_most_5_percent(warmup, planned_optimizer_steps, reasons)
+    warnings = [] if warmup else _large_batch_warning(total, rate, baseline)
     return Sizing(
         effective_batch_size=total,
         micro_batch_size=b,
@@ -167,14 +173,14 @@ def _learning_rate(
 
 
 def _warmup(
-    total: int,
     rate: float | None,
     optimizer: str,
     baseline: Baseline | None,
     beta2: float,
     epoch_examples: int | None,
+    total: int,
     reasons: list[str],
-) -> tuple[int, list[str]]:
+) -> int:
     """Source: Ma & Yarats 2021 (arXiv 1910.04209), 2/(1-beta2) steps for Adam; Goyal et al. 2017 (arXiv
     1706.02677), 5 epochs for SGD whose rate was scaled up."""
     if optimizer != "sgd":
@@ -182,24 +188,42 @@ def _warmup(
         reasons.append(
             f"warm-up = {steps} optimizer steps: 2 / (1 − β2) with β2 = {beta2:g} (Ma & Yarats 2021)"
         )
-        return steps, []
-    if baseline is None or rate is None or rate <= baseline.learning_rate:
-        kept = 0 if baseline is None else baseline.warmup_optimizer_steps
-        reasons.append(f"warm-up = {kept} optimizer steps: the rate is not above the baseline's")
-        return kept, []
-    if epoch_examples is not None:
-        steps = math.ceil(5 * epoch_examples / total)
-        reasons.append(f"warm-up = {steps} optimizer steps: 5 epochs of {epoch_examples} (Goyal et al. 2017)")
-        return steps, []
+        return steps
+    if baseline is None or rate is None:
+        reasons.append("warm-up = 0 optimizer steps: no baseline to tell how far the rate is scaled up")
+        return 0
     kept = baseline.warmup_optimizer_steps
+    if rate <= baseline.learning_rate:
+        reasons.append(f"warm-up = {kept} optimizer steps: the rate is not above the baseline's")
+        return kept
+    if epoch_examples is None:
+        reasons.append(f"warm-up = {kept} optimizer steps: the baseline's; the data set's size is not given")
+        return kept
+    steps = math.ceil(5 * epoch_examples / total)
+    reasons.append(f"warm-up = {steps} optimizer steps: 5 epochs of {epoch_examples} (Goyal et al. 2017)")
+    return steps
+
+
+def _at_most_5_percent(warmup: int, planned: float | None, reasons: list[str]) -> int:
+    if planned is None or warmup <= 0.05 * planned:
+        return warmup
+    capped = math.floor(0.05 * planned)
     reasons.append(
-        f"warm-up = {kept} optimizer steps: the baseline's, since the data set's size is not given"
+        f"warm-up cut to {capped} optimizer steps: 5 % of the {planned:.4g} that the run is expected to "
+        "take; more would delay every batch size alike and bias B_crit"
     )
-    text = (
-        f"the rate is {rate / baseline.learning_rate:.3g}x the baseline's: large batches without a longer "
-        "warm-up often diverge at first (Goyal et al. 2017); give the data set's size to size it"
-    )
-    return kept, [text] if kept == 0 else []
+    return capped
+
+
+def _large_batch_warning(total: int, rate: float | None, baseline: Baseline | None) -> list[str]:
+    """For a batch far above what is known to train without a warm-up."""
+    if baseline is None:
+        large, how = total >= LARGE_BATCH, f"B = {total} is a large batch"
+    else:
+        large = rate is not None and rate > 2 * baseline.learning_rate
+        how = f"the rate is {(rate or 0) / baseline.learning_rate:.3g}x the baseline's"
+    text = "large batches without a warm-up often diverge at first (Goyal et al. 2017)"
+    return [f"{how} and there is no warm-up: {text}"] if large else []
 
 
 def _alternatives(total: int, b: int, world_size: int, steps: int) -> list[str]:

@@ -86,7 +86,10 @@ def test_sgd_with_a_scaled_up_rate_warms_up_for_five_epochs_or_warns():
     assert known.warmup_optimizer_steps == 782
     assert known.warnings == []
     unknown = size_run(**kwargs, baseline=base)
-    assert "warm-up" in unknown.warnings[0]
+    assert "32x the baseline's and there is no warm-up" in unknown.warnings[0]
+    short = size_run(**kwargs, baseline=base, epoch_examples=1_281_167, planned_optimizer_steps=1000)
+    assert short.warmup_optimizer_steps == 50
+    assert "no warm-up" in size_run(**kwargs).warnings[0]
 
 
 def test_json_keys():

@@ -1,0 +1,206 @@
+"""The sizing recipe, with its reasoning: an effective batch size at or just below B_crit, the largest
+micro-batch that fits, the ranks there are, G = B / (b·N), a learning rate and a warm-up from a baseline known
+to be good. Every quantity is a flag; what is not given comes from the sweep, the config, or a measurement."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass
+from pathlib import Path
+
+from gasweep.analysis.estimate import Estimate
+from gasweep.analysis.sizing import Baseline, Sizing, size_run
+from gasweep.cli.output import print_json, print_lines
+from gasweep.cli.prepare import Prepared, prepare
+from gasweep.config.load import config_to_dict, config_to_yaml, parse_sweep_config
+from gasweep.errors import ConfigError
+from gasweep.results.directory import JOURNAL_FILE
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("config", nargs="?", metavar="CONFIG|DIR", help="a config, or a sweep's directory")
+    parser.add_argument("overrides", nargs="*", metavar="key=value", help="changes to the config")
+    parser.add_argument("--effective-batch-size", type=int, metavar="B", help="the target batch")
+    parser.add_argument("--critical-batch-size", type=float, metavar="X", help="from elsewhere")
+    parser.add_argument("--noise-scale", type=float, metavar="X", help="in examples; a proxy, with a warning")
+    parser.add_argument("--micro-batch-size", type=int, metavar="b", help="the largest that fits")
+    parser.add_argument("--probe-memory", action="store_true", help="measure the largest b that fits, here")
+    parser.add_argument("--world-size", type=int, metavar="N", help="ranks there are")
+    parser.add_argument("--optimizer", choices=("sgd", "adam", "adamw"), help="default: the config's")
+    parser.add_argument("--learning-rate", type=float, metavar="LR", help="a rate known to be good ...")
+    parser.add_argument("--base-batch-size", type=int, metavar="B0", help="... at this effective batch size")
+    parser.add_argument("--dataset-examples", type=int, metavar="D", help="for SGD's warm-up (5 epochs)")
+    parser.add_argument(
+        "--nearest", action="store_true", help="move B to a multiple of b·N instead of keeping it"
+    )
+    parser.add_argument("--out", metavar="FILE", help="write a config that `gasweep run` takes")
+    parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
+
+
+def main(arguments: argparse.Namespace) -> int:
+    prepared = prepare(arguments.config, arguments.overrides) if arguments.config else None
+    if arguments.out and prepared is None:
+        raise ConfigError("--out needs a CONFIG to start from; give one")
+    notes: list[str] = []
+    law = _fitted(arguments, prepared, notes)
+    knee: float | None = arguments.critical_batch_size
+    if knee is None and law is not None:
+        knee = law.critical_batch_size
+    total = _batch(arguments, knee, notes)
+    sizing = size_run(
+        effective_batch_size=total,
+        largest_micro_batch_size=_micro_batch(arguments, prepared, notes),
+        world_size=_world_size(arguments, prepared),
+        allow_incomplete_groups=not arguments.nearest,
+        optimizer=arguments.optimizer or (prepared.config.optimizer.name if prepared else "sgd"),
+        baseline=_baseline(arguments, prepared),
+        critical_batch_size=knee,
+        beta2=prepared.config.optimizer.betas[1] if prepared else 0.999,
+        epoch_examples=arguments.dataset_examples,
+        planned_optimizer_steps=law.steps(total) if law else None,
+    )
+    if arguments.out and prepared is not None:
+        _write(sizing, prepared, Path(arguments.out))
+    if arguments.json:
+        print_json(sizing.to_dict() | {"reasons": [*notes, *sizing.reasons]})
+    else:
+        _print(sizing, notes, arguments.out)
+    return 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Law:
+    """What a sweep found for its hardest target; the lower bound where that is all it found."""
+
+    critical_batch_size: float | None
+    min_steps: float | None
+
+    def steps(self, batch_size: int) -> float | None:
+        if self.critical_batch_size is None or self.min_steps is None:
+            return None
+        return self.min_steps * (1 + self.critical_batch_size / batch_size)
+
+
+def _fitted(arguments: argparse.Namespace, prepared: Prepared | None, notes: list[str]) -> _Law | None:
+    if arguments.critical_batch_size is not None:
+        _positive("--critical-batch-size", arguments.critical_batch_size)
+        return None
+    if prepared is None or not (prepared.directory / JOURNAL_FILE).is_file():
+        return None
+    from gasweep.cli.answer import answer_of
+
+    targets = answer_of(prepared.directory, plot=False).to_dict()["targets"]
+    if not targets:
+        return None
+    hardest = targets[-1]
+    estimate = Estimate(**hardest["critical_batch_size"])
+    notes.append(f"B_crit of {prepared.directory} for {hardest['target']}: {estimate} examples")
+    known = estimate.value if estimate.value is not None else estimate.low
+    return _Law(critical_batch_size=known, min_steps=hardest["min_steps"]["value"])
+
+
+def _batch(arguments: argparse.Namespace, knee: float | None, notes: list[str]) -> int:
+    if arguments.effective_batch_size is not None:
+        return int(_positive("--effective-batch-size", arguments.effective_batch_size))
+    if knee is not None:
+        notes.append("B is put just below B_crit: there a step is used about half as well as at small B")
+        return max(1, int(knee))
+    if arguments.noise_scale is not None:
+        notes.append(
+            "B is put at the gradient noise scale: a proxy for B_crit that the literature finds anywhere "
+            "from ten times too high to orders too low; a sweep would tell"
+        )
+        return max(1, int(_positive("--noise-scale", arguments.noise_scale)))
+    raise ConfigError(
+        "no target batch: give --effective-batch-size, --critical-batch-size, --noise-scale, or the "
+        "directory of a sweep that found B_crit"
+    )
+
+
+def _micro_batch(arguments: argparse.Namespace, prepared: Prepared | None, notes: list[str]) -> int:
+    if arguments.micro_batch_size is not None:
+        return int(_positive("--micro-batch-size", arguments.micro_batch_size))
+    if prepared is None:
+        raise ConfigError("--micro-batch-size is missing: give the largest that fits, or a CONFIG to probe")
+    if not arguments.probe_memory:
+        largest = max(run.layout.micro_batch_size for run in [*prepared.plan.runs, *prepared.plan.probes])
+        notes.append(f"b <= {largest}: the grid's largest; --probe-memory measures what fits")
+        return largest
+    from gasweep.training.memory.probe import probe_largest_micro_batch
+
+    found = probe_largest_micro_batch(prepared.plan, world_size=1, resolution=0.05)
+    if found.search.largest is None:
+        raise ConfigError(
+            "not even micro_batch_size=1 fits: use a smaller model, or shard it (strategy=fsdp)"
+        )
+    notes.append(
+        f"b <= {found.search.largest}: measured, two whole optimizer steps in {found.limit_bytes} bytes"
+    )
+    return found.search.largest
+
+
+def _world_size(arguments: argparse.Namespace, prepared: Prepared | None) -> int:
+    if arguments.world_size is not None:
+        return int(_positive("--world-size", arguments.world_size))
+    if prepared is None:
+        raise ConfigError("--world-size is missing: give the number of ranks there are")
+    return max(point.layout.world_size for point in prepared.plan.points)
+
+
+def _baseline(arguments: argparse.Namespace, prepared: Prepared | None) -> Baseline | None:
+    rate, base = arguments.learning_rate, arguments.base_batch_size
+    if (rate is None) != (base is None):
+        raise ConfigError(
+            "--learning-rate and --base-batch-size belong together: a rate is good at some batch"
+        )
+    warmup = prepared.config.schedule.warmup_optimizer_steps if prepared else 0
+    if rate is None and prepared is not None:
+        scaling = prepared.config.learning_rate_scaling
+        rate, base = scaling.base_learning_rate, scaling.base_batch_size
+    if rate is None or base is None:
+        return None
+    return Baseline(
+        learning_rate=_positive("--learning-rate", rate),
+        effective_batch_size=int(_positive("--base-batch-size", base)),
+        warmup_optimizer_steps=warmup,
+    )
+
+
+def _positive(name: str, value: float) -> float:
+    if not 0 < value < float("inf"):
+        raise ConfigError(f"{name}={value} must be a finite number > 0")
+    return value
+
+
+def _write(sizing: Sizing, prepared: Prepared, path: Path) -> None:
+    rates = prepared.config.grid.get("learning_rate")
+    grid: dict[str, object] = {
+        "micro_batch_size": [sizing.micro_batch_size],
+        "world_size": [sizing.world_size],
+        "effective_batch_size": [sizing.effective_batch_size],
+        "learning_rate": rates if sizing.learning_rate is None else [sizing.learning_rate],
+        "seed": prepared.config.grid.get("seed", [0]),
+    }
+    if grid["learning_rate"] is None:
+        raise ConfigError("--out needs a learning rate: give --learning-rate and --base-batch-size")
+    data = config_to_dict(prepared.config)
+    data["name"] = f"{prepared.config.name}-sized"
+    data["grid"] = grid
+    data["sweep"]["incomplete_groups"] = sizing.incomplete_groups
+    data["sweep"]["directory"] = None
+    data["schedule"]["warmup_optimizer_steps"] = sizing.warmup_optimizer_steps
+    path.write_text(config_to_yaml(parse_sweep_config(data)))
+
+
+def _print(sizing: Sizing, notes: list[str], out: str | None) -> None:
+    b, n, g = sizing.micro_batch_size, sizing.world_size, sizing.accumulation_steps
+    lines = [f"B = {sizing.effective_batch_size}: b = {b}, N = {n}, G = {g}"]
+    if sizing.learning_rate is not None:
+        lines[0] += f", learning rate {sizing.learning_rate:.4g}"
+    lines[0] += f", warm-up {sizing.warmup_optimizer_steps} optimizer steps"
+    lines += ["", *(f"  {i}. {text}" for i, text in enumerate([*notes, *sizing.reasons], start=1))]
+    lines += [f"  ! {text}" for text in sizing.warnings]
+    lines += ["", "alternatives", *(f"  - {text}" for text in sizing.alternatives)]
+    if out:
+        lines += ["", f"written to {out}; `gasweep run {out}` runs it"]
+    print_lines(lines)

@@ -1,0 +1,145 @@
+"""What a bench measured: each layout's step cost, beside its twin that syncs on every micro-step."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gasweep.analysis.step_time import ProbePoint, StepTimeModel, fit_step_time
+from gasweep.results.reader import JournalReader
+from gasweep.results.records import RunResult, Throughput
+from gasweep.results.stored import StoredRun
+
+
+@dataclass(frozen=True, kw_only=True)
+class BenchPoint:
+    """One layout as measured. unsaved: its twin with a sync on every micro-step; None where there is nothing
+    to skip (N = 1 or G = 1) or the twin has no result."""
+
+    run: StoredRun
+    result: RunResult
+    throughput: Throughput
+    unsaved: Throughput | None
+
+    @property
+    def probe(self) -> ProbePoint:
+        return ProbePoint(
+            micro_batch_size=self.run.micro_batch_size,
+            world_size=self.run.world_size,
+            accumulation_steps=self.run.accumulation_steps,
+            effective_batch_size=self.run.effective_batch_size,
+            seconds=self.throughput.seconds_per_optimizer_step,
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON shape of a point of `gasweep bench`; fractions saved are of the syncing twin's cost."""
+        own, twin = self.throughput, self.unsaved
+        unsaved_bytes = own.bytes_per_optimizer_step_unsaved
+        return {
+            "micro_batch_size": self.run.micro_batch_size,
+            "world_size": self.run.world_size,
+            "accumulation_steps": self.run.accumulation_steps,
+            "effective_batch_size": self.run.effective_batch_size,
+            "axes": self.run.axes,
+            "strategy": self.result.extra.get("strategy"),
+            "seconds_per_optimizer_step": own.seconds_per_optimizer_step,
+            "seconds_per_optimizer_step_low": own.seconds_per_optimizer_step_low,
+            "seconds_per_optimizer_step_high": own.seconds_per_optimizer_step_high,
+            "seconds_per_optimizer_step_unsaved": None if twin is None else twin.seconds_per_optimizer_step,
+            "seconds_saved_fraction": _saved(own.seconds_per_optimizer_step, _seconds(twin)),
+            "bytes_per_optimizer_step": own.bytes_per_optimizer_step,
+            "bytes_per_optimizer_step_unsaved": unsaved_bytes,
+            "bytes_per_optimizer_step_unsaved_measured": None if twin is None else _wire(twin),
+            "bytes_saved_fraction": _saved(own.bytes_per_optimizer_step, unsaved_bytes or None),
+            "control_bytes_per_optimizer_step": own.control_bytes_per_optimizer_step,
+            "collectives_per_optimizer_step": own.collectives_per_optimizer_step,
+            "examples_per_s": own.examples_per_s,
+            "tokens_per_s": own.tokens_per_s,
+            "mfu": self.result.extra.get("mfu"),
+            "model_flops_per_s_per_rank": self.result.extra.get("model_flops_per_s_per_rank"),
+            "peak_memory_bytes": own.peak_memory_bytes,
+            "peak_memory_bytes_unsaved": None if twin is None else twin.peak_memory_bytes,
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelCheck:
+    """How the step-time model does on points it was not shown: each left out in turn.
+
+    errors: |predicted / measured - 1| per predicted point. num_inside: measured inside the 95 % interval.
+    """
+
+    errors: list[float]
+    num_inside: int
+
+    def to_dict(self) -> dict[str, Any]:
+        ordered = sorted(self.errors)
+        return {
+            "num_held_out": len(ordered),
+            "median_error": ordered[len(ordered) // 2] if ordered else None,
+            "max_error": ordered[-1] if ordered else None,
+            "num_inside_interval": self.num_inside,
+        }
+
+
+def bench_points(reader: JournalReader) -> list[BenchPoint]:
+    """The measured layouts of a bench's (or a sweep's) current probes, in grid order."""
+    twins: dict[str, Throughput] = {}
+    own: list[tuple[StoredRun, RunResult, Throughput]] = []
+    for run in reader.runs(current_only=True):
+        result = reader.result(run.run_id) if run.kind == "probe" else None
+        if result is None or result.throughput is None:
+            continue
+        if _is_twin(run):
+            twins[_key(run)] = result.throughput
+        else:
+            own.append((run, result, result.throughput))
+    return [
+        BenchPoint(run=run, result=result, throughput=throughput, unsaved=twins.get(_key(run)))
+        for run, result, throughput in own
+    ]
+
+
+def check_model(points: Sequence[BenchPoint]) -> tuple[StepTimeModel | None, ModelCheck]:
+    """The step-time model of one setting's points, and its errors on each point left out in turn."""
+    probes = [point.probe for point in points]
+    errors, inside = [], 0
+    for i, probe in enumerate(probes):
+        model = fit_step_time(probes[:i] + probes[i + 1 :])
+        estimate = None if model is None else model.predict(probe)
+        if estimate is None or estimate.value is None or probe.seconds is None:
+            continue
+        errors.append(abs(estimate.value / probe.seconds - 1))
+        inside += (estimate.low or 0.0) <= probe.seconds <= (estimate.high or float("inf"))
+    return fit_step_time(probes), ModelCheck(errors=errors, num_inside=inside)
+
+
+def _is_twin(run: StoredRun) -> bool:
+    """Of a bench's pair, the one that syncs on every micro-step (where that makes a difference)."""
+    syncs = bool(run.spec["config"]["strategy_options"]["sync_every_micro_step"])
+    return syncs and run.world_size > 1 and run.accumulation_steps > 1
+
+
+def _key(run: StoredRun) -> str:
+    """What a pair has in common."""
+    config = {
+        key: value
+        for key, value in run.spec["config"].items()
+        if key in ("task", "optimizer", "precision", "determinism", "strategy")
+    }
+    options = dict(run.spec["config"]["strategy_options"], sync_every_micro_step=None)
+    return json.dumps([config, options, run.spec["layout"], run.effective_batch_size], sort_keys=True)
+
+
+def _seconds(throughput: Throughput | None) -> float | None:
+    return None if throughput is None else throughput.seconds_per_optimizer_step
+
+
+def _wire(throughput: Throughput) -> int:
+    return throughput.bytes_per_optimizer_step
+
+
+def _saved(cost: float, without: float | None) -> float | None:
+    return None if not without else 1 - cost / without
