@@ -11,9 +11,10 @@ from typing import Any
 from gasweep.config.load import parse_sweep_config
 from gasweep.config.plan import plan_sweep
 from gasweep.errors import GasweepError
-from gasweep.report.data import Collapse, Layout, ReportData, RunRow, StudySection
+from gasweep.report.data import Collapse, ReportData, RunRow, StudySection
+from gasweep.report.sweep_layouts import sweep_layouts
 from gasweep.results.directory import SWEEP_FILE
-from gasweep.results.queries import SettingReport, fit_sweep, measured_layouts, stored_config, stored_targets
+from gasweep.results.queries import SettingReport, fit_sweep, stored_config, stored_targets
 from gasweep.results.reader import JournalReader
 from gasweep.results.records import RunResult
 from gasweep.results.states import RunState
@@ -39,7 +40,7 @@ def read_report(directory: Path, *, now: datetime | None = None) -> ReportData:
             task=str(config.get("task", {}).get("_target_", "")),
             created_at=(now or datetime.now(UTC)).strftime("%Y-%m-%d %H:%M UTC"),
             worker=_worker(results),
-            studies=tuple(_sections(reader, fit_sweep(reader) if rules else [])),
+            studies=tuple(_sections(reader, results, fit_sweep(reader) if rules else [])),
             runs=tuple(_run_row(run, results.get(run.run_id), metric) for run in runs),
             collapse=_collapse(config, runs),
             config_yaml=_config_text(directory),
@@ -53,21 +54,20 @@ def _worker(results: dict[str, RunResult]) -> str:
     return "GPU" if devices and "cpu" not in devices else "worker"
 
 
-def _sections(reader: JournalReader, reports: Sequence[SettingReport]) -> list[StudySection]:
-    """A section for each study and each further value of axes that change only what a step costs."""
+def _sections(
+    reader: JournalReader, results: dict[str, RunResult], reports: Sequence[SettingReport]
+) -> list[StudySection]:
+    """A section for each study and each further value of axes that change only what a step costs.
+
+    Without a target there are no studies, but layouts to show all the same.
+    """
     sections = []
-    for report in reports:
-        shared = report.setting.axes
-        probes = _probe_axes(reader, shared) or [shared]
-        for axes in probes:
-            layouts = tuple(
-                Layout(
-                    point=found.point, step_time=found.step_time, peak_memory_bytes=found.peak_memory_bytes
-                )
-                for found in measured_layouts(reader, axes=axes)
-            )
+    studies = [(report.setting.axes, report.to_dict()) for report in reports] or [({}, {"targets": []})]
+    for shared, study in studies:
+        for axes in _probe_axes(reader, shared) or [shared]:
             label = ", ".join(f"{path}={value}" for path, value in axes.items())
-            sections.append(StudySection(study=report.to_dict(), layouts=layouts, label=label))
+            layouts = sweep_layouts(reader, results, axes=axes)
+            sections.append(StudySection(study=study, layouts=layouts, label=label))
     return sections
 
 

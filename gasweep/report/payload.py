@@ -46,7 +46,7 @@ def build_payload(data: ReportData, *, room_bytes: int = 10**6) -> dict[str, Any
     """JSON-ready. What does not fit a limit, or `room_bytes` for the runs, is left out and counted."""
     shown = shown_targets(data)
     limits = Limits(num_targets=len(shown))
-    num_sections = 1 + max((target.section_index for target in shown), default=-1)
+    num_sections = 1 + max((target.section_index for target in shown), default=0)
     sections = [_section(section, limits) for section in data.studies[:num_sections]]
     targets = [_target(target, limits) for target in shown]
     payload = {"worker": data.worker, "sections": sections, "targets": targets}
@@ -165,7 +165,7 @@ def _layout(layout: Layout) -> list[Any]:
     point = layout.point
     seconds = None if layout.step_time is None else short(layout.step_time.seconds.value)
     sizes = [point.micro_batch_size, point.world_size, point.accumulation_steps, point.effective_batch_size]
-    return [*sizes, seconds, layout.peak_memory_bytes]
+    return [*sizes, seconds, None if layout.step_time is None else layout.step_time.source]
 
 
 def _memory(layouts: tuple[Layout, ...]) -> list[list[int]]:

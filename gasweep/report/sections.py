@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from gasweep.analysis.cost import SECONDS_PER_HOUR, PointCost
-from gasweep.analysis.cost_law import scale
 from gasweep.analysis.estimate import Estimate
 from gasweep.analysis.pareto import pareto_front
 from gasweep.report import numbers
 from gasweep.report.controls import Targets, curve_legend, knee, section
+from gasweep.report.cost_tables import FRONT_HEADER, front_row
 from gasweep.report.costs import target_costs
 from gasweep.report.data import Collapse, ReportData
 from gasweep.report.markup import Markup, escape, join, table, tag
@@ -119,7 +118,8 @@ def runs(data: ReportData) -> Markup:
     )
     made = tag("table", tag("thead", tag("tr")), tag("tbody"), id="runs-table")
     box = tag("div", made, class_="scroll tall", tabindex="0", role="region", aria_label="table of runs")
-    return section("runs", "Runs", filters, box)
+    every = tag("button", "Show all rows", type="button", id="runs-all", class_="chip", hidden=True)
+    return section("runs", "Runs", filters, box, tag("div", every, class_="chips"))
 
 
 def setup(data: ReportData) -> Markup:
@@ -186,25 +186,12 @@ def _three(view: TargetView) -> tuple[Estimate, Estimate, Estimate]:
 
 def fronts(targets: Targets, *, worker: str) -> list[Markup]:
     """The Pareto front of each target, fastest first; empty where nothing could be joined."""
-    head = ("b × N × G", "B", "optimizer steps", "per step", "wall-clock", f"{worker} time", "examples")
+    head = [name.replace("worker", worker) for name in FRONT_HEADER]
     tables = []
     for target in targets:
         front = pareto_front(target_costs(target.view, target.section.layouts))
-        made = table(head, map(_front_row, front[:MAX_FRONT_ROWS]), text_columns=(0,)) if front else ""
+        made = table(head, map(front_row, front[:MAX_FRONT_ROWS]), text_columns=(0, 7)) if front else ""
         left_out = len(front) - MAX_FRONT_ROWS
         cut = tag("p", f"{left_out} slower points of the front are not listed.") if left_out > 0 else ""
         tables.append(join([made, cut]))
     return [panel(made, index) for index, made in enumerate(tables)]
-
-
-def _front_row(cost: PointCost) -> list[str]:
-    point = cost.point
-    return [
-        f"{point.micro_batch_size} × {point.world_size} × {point.accumulation_steps}",
-        numbers.number(point.effective_batch_size),
-        numbers.estimate(cost.optimizer_steps),
-        numbers.estimate(cost.seconds_per_optimizer_step, numbers.duration),
-        numbers.estimate(cost.wall_clock_s, numbers.duration),
-        numbers.estimate(scale(cost.gpu_hours, SECONDS_PER_HOUR), numbers.duration),
-        numbers.estimate(cost.examples),
-    ]

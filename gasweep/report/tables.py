@@ -33,7 +33,7 @@ def steps_table(study: dict[str, Any]) -> list[str]:
     for view in read_study(study):
         lines += [
             f"target {view.target}",
-            *_table(STEPS_HEADER, [steps_row(o) for o in view.observations]),
+            *text_table(STEPS_HEADER, [steps_row(o) for o in view.observations]),
             "",
         ]
     return lines[:-1]
@@ -83,7 +83,7 @@ def _estimates(view: TargetView) -> list[tuple[str, str]]:
     return [(label, numbers.estimate(getattr(view, name))) for name, label in NAMES]
 
 
-def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+def text_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     """Columns padded to their widest cell, numbers to the right and the last column to the left."""
     widths = [max(len(row[i]) for row in [header, *rows]) for i in range(len(header))]
     last = len(header) - 1

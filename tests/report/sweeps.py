@@ -37,8 +37,13 @@ def planted_config(**changes: Any) -> SweepConfig:
     return parse_sweep_config({**data, **changes})
 
 
-def planted_sweep(directory: Path, *, unfinished: int = 0, **changes: Any) -> Path:
-    """Write a whole sweep; the last `unfinished` runs are left waiting."""
+def planted_sweep(
+    directory: Path, *, unfinished: int = 0, throughput_of_training: bool = False, **changes: Any
+) -> Path:
+    """Write a whole sweep; the last `unfinished` runs are left waiting.
+
+    throughput_of_training: convergence runs carry a throughput too.
+    """
     config = planted_config(**changes)
     plan = plan_sweep(config)
     specs = [*plan.runs, *plan.probes]
@@ -50,7 +55,9 @@ def planted_sweep(directory: Path, *, unfinished: int = 0, **changes: Any) -> Pa
         for spec in specs[: len(specs) - unfinished]:
             journal.transition(spec.run_id, RunState.RUNNING)
             journal.start_attempt(spec.run_id)
-            journal.record_result(_probe(spec) if spec.kind == "probe" else _convergence(spec))
+            journal.record_result(
+                _probe(spec) if spec.kind == "probe" else _convergence(spec, throughput_of_training)
+            )
     return directory
 
 
@@ -69,7 +76,7 @@ def planted_seconds(spec: RunSpec) -> float:
     return speed * (0.001 + layout.accumulation_steps * (0.0005 + 1e-4 * layout.micro_batch_size) + sync)
 
 
-def _convergence(spec: RunSpec) -> RunResult:
+def _convergence(spec: RunSpec, timed: bool) -> RunResult:
     steps = planted_steps(spec)
     at = sorted({0, *(max(round(steps * share), 1) for share in (0.25, 0.5, 0.8, 0.95, 1.0, 1.05))})
     losses = [2.0 if s == 0 else TARGET * (steps / s) ** 0.7 for s in at]
@@ -78,12 +85,18 @@ def _convergence(spec: RunSpec) -> RunResult:
         EvalRecord(optimizer_step=s, contributions=s * size, metrics={"eval_loss": loss})
         for s, loss in zip(at, losses, strict=True)
     ]
-    return _result(spec, optimizer_steps=at[-1], evaluations=evaluations, throughput=None)
+    return _result(
+        spec, optimizer_steps=at[-1], evaluations=evaluations, throughput=_throughput(spec) if timed else None
+    )
 
 
 def _probe(spec: RunSpec) -> RunResult:
+    return _result(spec, optimizer_steps=10, evaluations=[], throughput=_throughput(spec))
+
+
+def _throughput(spec: RunSpec) -> Throughput:
     seconds = planted_seconds(spec)
-    throughput = Throughput(
+    return Throughput(
         num_timed_optimizer_steps=10,
         seconds_per_optimizer_step=seconds,
         seconds_per_optimizer_step_low=0.97 * seconds,
@@ -95,7 +108,6 @@ def _probe(spec: RunSpec) -> RunResult:
         control_bytes_per_optimizer_step=0,
         peak_memory_bytes=(100 + spec.layout.micro_batch_size) * 2**20,
     )
-    return _result(spec, optimizer_steps=10, evaluations=[], throughput=throughput)
 
 
 def _result(spec: RunSpec, **fields: Any) -> RunResult:

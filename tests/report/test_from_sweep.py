@@ -9,6 +9,7 @@ import pytest
 
 from gasweep.config.load import config_to_dict
 from gasweep.errors import SweepDirectoryError
+from gasweep.report.cost_tables import cost_dict
 from gasweep.report.data import Collapse
 from gasweep.report.from_sweep import read_report
 from gasweep.report.html import render_report
@@ -111,7 +112,7 @@ def test_a_sweep_that_has_not_begun_is_a_report_too(tmp_path: Path) -> None:
     with Journal.create_or_open(tmp_path):
         pass
     data = read_report(tmp_path, now=NOW)
-    assert data.studies == ()
+    assert [section.layouts for section in data.studies] == [()]
     assert data.collapse is None
     render_report(data)
 
@@ -119,3 +120,25 @@ def test_a_sweep_that_has_not_begun_is_a_report_too(tmp_path: Path) -> None:
 def test_a_directory_without_a_sweep_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SweepDirectoryError, match=r"journal\.sqlite"):
         read_report(tmp_path)
+
+
+def test_layouts_without_a_probe_are_predicted_and_say_so(tmp_path: Path) -> None:
+    data = read_report(planted_sweep(tmp_path, unfinished=2), now=NOW)
+    by_source = [layout.step_time.source for layout in data.studies[0].layouts if layout.step_time]
+    assert sorted(by_source) == ["measured"] * 10 + ["predicted"] * 2
+    predicted = data.studies[0].layouts[-1]
+    assert predicted.step_time is not None
+    point = predicted.point
+    truth = 0.001 + point.accumulation_steps * (0.0005 + 1e-4 * point.micro_batch_size)
+    truth += 0.002 if point.world_size > 1 else 0.0
+    assert predicted.step_time.seconds.value == pytest.approx(truth, rel=0.05)
+    points = cost_dict(data.studies[0].study, data.studies[0].layouts)["targets"][0]["points"]
+    assert points[-1]["step_time_source"] == "predicted"
+
+
+def test_without_probes_the_layouts_that_trained_are_used(tmp_path: Path) -> None:
+    options = {"sweep": {"throughput_probes": False}}
+    data = read_report(planted_sweep(tmp_path, throughput_of_training=True, **options), now=NOW)
+    layouts = data.studies[0].layouts
+    assert {layout.point.effective_batch_size for layout in layouts} == {4, 8, 16, 32, 64, 128, 256, 512}
+    assert all(layout.step_time and layout.step_time.source == "measured" for layout in layouts)

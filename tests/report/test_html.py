@@ -196,6 +196,13 @@ def test_an_empty_sweep_is_a_report_too() -> None:
     assert payload_of(Page(text))["targets"] == []
 
 
+def test_layouts_are_shown_without_any_target() -> None:
+    data = examples.report_data(studies=(examples.section({"targets": []}),))
+    payload = payload_of(Page(render_report(data)))
+    assert payload["targets"] == []
+    assert len(payload["sections"][0]["layouts"]) == 18
+
+
 def only_section(**fields: Any) -> ReportData:
     return examples.report_data(studies=(examples.section(examples.study_dict(), **fields),))
 

@@ -87,9 +87,9 @@ function showSameBatch(layouts, state, batch, set) {
   const host = byId("same-batch");
   const same = layouts.filter(([b, n, g, size]) => size === batch && b * n * g === batch);
   host.replaceChildren(
-    ...same.map(([b, n, g, , seconds]) => {
+    ...same.map(([b, n, g, , seconds, source]) => {
       const pressed = String(b === state.b && n === state.n && g === state.g);
-      const text = `${b} × ${n} × ${g}${seconds === null ? "" : ` · ${duration(seconds)} per step`}`;
+      const text = `${b} × ${n} × ${g}${seconds === null ? "" : ` · ${duration(seconds)} per step${source === "measured" ? "" : `, ${source}`}`}`;
       const chip = element("button", { type: "button", class: "chip", "aria-pressed": pressed }, text);
       chip.addEventListener("click", () => {
         const index = [...host.children].indexOf(chip);

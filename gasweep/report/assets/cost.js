@@ -76,9 +76,11 @@ function lowerHull(front) {
 
 function costMark(data, cost) {
   const { cls, mark, r, words } = STANDINGS[cost.standing];
-  const text = `${layoutName(cost.layout)} = B ${number(cost.layout[3])}\n${duration(cost.wall_clock_s[0])}, ${workerTime(cost.gpu_hours[0], data.worker)}, ${number(cost.examples)} examples\n${words}`;
+  const text = `${layoutName(cost.layout)} = B ${number(cost.layout[3])}\n${duration(cost.wall_clock_s[0])}, ${workerTime(cost.gpu_hours[0], data.worker)}, ${number(cost.examples)} examples${secondsNote(cost.layout)}\n${words}`;
   return { x: cost.wall_clock_s[0], y: workerSeconds(cost), cls, mark, r, text };
 }
+
+const secondsNote = ([, , , , , source]) => (source === "measured" ? "" : `\nseconds per step ${source}`);
 
 function suggestLimits(costs) {
   const middle = (name) => {

@@ -20,22 +20,31 @@ const RUN_HEADS = {
   run_id: ["run", "text"],
 };
 
+const ROWS_AT_FIRST = 500;
+
 const RUN_FORMATS = { wall_s: duration, seconds_per_optimizer_step: duration, seed: String, learning_rate: number };
 
 function setUpRuns({ columns, rows }, leftOut) {
   const table = byId("runs-table");
   if (!table) return;
   const used = columns.map((name, i) => i).filter((i) => rows.some((row) => row[i] !== null && row[i] !== ""));
-  const state = { by: null, down: false };
+  const state = { by: null, down: false, limit: ROWS_AT_FIRST };
   const search = byId("runs-search");
   const states = byId("runs-state");
   for (const name of [...new Set(rows.map((row) => row[0]))].sort()) states.append(element("option", { value: name }, name));
   const body = table.tBodies[0];
+  const every = byId("runs-all");
+  every.addEventListener("click", () => {
+    state.limit = Infinity;
+    update();
+    table.parentElement.focus();
+  });
   const update = () => {
     const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
     const shown = rows.filter((row) => (!states.value || row[0] === states.value) && words.every((w) => rowText(row).includes(w)));
     if (state.by !== null) shown.sort((p, q) => compareCells(p[state.by], q[state.by], state.down));
-    body.replaceChildren(...shown.map((row) => runRow(row, columns, used)));
+    body.replaceChildren(...shown.slice(0, state.limit).map((row) => runRow(row, columns, used)));
+    every.hidden = shown.length <= state.limit;
     const cut = leftOut ? `; ${count(leftOut)} more are left out here, gasweep export has all` : "";
     byId("runs-count").value = `${count(shown.length)} of ${count(rows.length)} runs${cut}`;
   };
