@@ -471,3 +471,15 @@ def test_an_empty_report_has_no_errors(driver: Any, tmp_path: Path) -> None:
     assert page.console() == []
     page.choose("b", 7)
     assert page.output("compose-equation").startswith("B = 7 × ")
+
+
+def test_long_names_do_not_widen_the_page(driver: Any, tmp_path: Path) -> None:
+    study = examples.two_target_study()
+    for target in study["targets"]:
+        target["target"] = "a_metric_with_a_very_long_name_" * 6
+        target["flags"] = ["x" * 400]
+    data = examples.report_data(
+        name="sweep" * 60, task="package." * 30, studies=(examples.section(study, label="axis=" * 40),)
+    )
+    page = opened(driver, tmp_path, data, width=400)
+    assert page.overflow() <= 0
