@@ -29,6 +29,7 @@ from gasweep.tracking.base import Tracker
 POLL_S = 0.25
 STOP_S = 8.0  # after a first Ctrl-C, running attempts get this long to write a checkpoint and end
 SHRUNK_S = 60.0  # a cluster must be smaller for this long before runs that need more are called infeasible
+STALLED_S = 60.0  # nothing runs although runs wait: said after this long, once
 PATIENCE_TURNOVERS = 2  # a waiting run may be passed by this many times the cluster's workers
 
 
@@ -61,11 +62,13 @@ class Driver:
     max_retries: int
     now_s: Callable[[], float]
     _open: dict[str, _Open] = field(default_factory=dict)
+    _requests: dict[str, Request] = field(default_factory=dict)
     _passed: dict[str, int] = field(default_factory=dict)
     _failures: Counter[str] = field(default_factory=Counter)
     _stop_by_s: float | None = None
     _room: int = 0
     _shrunk_since_s: float | None = None
+    _idle_since_s: float | None = None
 
     def run(self) -> None:
         """Until nothing waits or runs, or a stop was asked for and has been carried out.
@@ -74,12 +77,22 @@ class Driver:
         `running` in the journal.
         """
         self._room = self.backend.capacity().max_workers
+        self._idle_since_s = self.now_s()
+        self._requests = {
+            spec.run_id: Request(
+                run_id=spec.run_id,
+                world_size=spec.layout.world_size,
+                company=company_of(spec, isolated_workers=self.backend.isolated_workers),
+            )
+            for spec in self.specs.values()
+        }
         try:
             while self._goes_on():
                 if self._stop_by_s is None:
                     self._place()
                 self._handle(self.backend.poll(POLL_S))
                 self._watch_room()
+                self._watch_stall()
                 self.observer.idle()
         finally:
             self._give_up()
@@ -102,8 +115,8 @@ class Driver:
             )
 
     def _place(self) -> None:
-        waiting = [self._request(spec) for spec in self.study.ask(BACKFILL_DEPTH)]
-        running = [self._request(item.spec) for item in self._open.values()]
+        waiting = [self._requests[spec.run_id] for spec in self.study.ask(BACKFILL_DEPTH)]
+        running = [self._requests[run_id] for run_id in self._open]
         self.backend.want(_wanted(waiting, running))
         free = self.backend.free_workers()
         if not waiting or free == 0:
@@ -136,6 +149,8 @@ class Driver:
             item.company = max(item.company, len(self._open) - 1)
 
     def _handle(self, events: Sequence[Event]) -> None:
+        if not events:
+            return
         with self.journal.transaction():
             after = [self._record(event) for event in events]
         for tell in after:
@@ -217,6 +232,18 @@ class Driver:
                     self.journal.transition(run_id, new, reason)
                     self._told(run_id, new, reason=reason, number=0)
 
+    def _watch_stall(self) -> None:
+        if self._open or self.study.num_waiting == 0:
+            self._idle_since_s = self.now_s()
+        elif self._idle_since_s is not None and self.now_s() - self._idle_since_s > STALLED_S:
+            self._idle_since_s = None
+            needed = self.study.ask(1)[0].layout.world_size
+            self.observer.note(
+                f"{self.study.num_waiting} runs wait and none runs: the first needs {needed} workers, "
+                f"{self.backend.free_workers()} are ready and the cluster has given no more for "
+                f"{STALLED_S:g} s (others may hold them)"
+            )
+
     def _give_up(self) -> None:
         """End the workers; what still ran is interrupted, unless it left a result after all."""
         self.backend.close()
@@ -248,10 +275,6 @@ class Driver:
         self.states[run_id] = state
         self.study.tell(run_id, state, result)
         self.observer.run_changed(self.specs[run_id], state, reason=reason, attempt=number)
-
-    def _request(self, spec: RunSpec) -> Request:
-        company = company_of(spec, isolated_workers=self.backend.isolated_workers)
-        return Request(run_id=spec.run_id, world_size=spec.layout.world_size, company=company)
 
 
 def describe(failed: Failed) -> str:

@@ -106,7 +106,7 @@ class InlineBackend(Backend):
     def _serve(self, running: _Running) -> None:
         from gasweep.training.reuse import clean_slate, clean_up
 
-        order = WorkOrder.of(running.attempt, rank=0, entry=self._entry, timeout_s=0.0)
+        (order,) = WorkOrder.for_ranks(running.attempt, entry=self._entry, timeout_s=0.0)
         log = running.attempt.run_directory / log_name(0)
         _append(log, header(order, where="the driver's process"))
         with clean_slate(num_threads=self._num_threads):

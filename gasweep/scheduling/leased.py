@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
+from functools import partial
 
 from gasweep.config.run_spec import RunSpec
 from gasweep.results.records import EvalRecord, StepRecord
 from gasweep.scheduling.backend import Attempt, Backend, Capacity, Cause, Event, Note, Progress
+from gasweep.scheduling.calls import OpenCalls
 from gasweep.scheduling.cluster import Cluster, Ref, Reply
 from gasweep.scheduling.gang import Gang
-from gasweep.scheduling.order import WorkOrder
+from gasweep.scheduling.network import LOOPBACK
+from gasweep.scheduling.order import DEFAULT_ENTRY, WorkOrder
 from gasweep.scheduling.outcome import Measurements, Outcome
 from gasweep.scheduling.pool import Member, Pool
 
@@ -23,13 +26,13 @@ COLLECTIVE_PATIENCE = 2.0  # times attempt_timeout_s: the driver, who sees all r
 class _Running:
     """An attempt and its workers in rank order.
 
-    progress: the open call for measurements. reusable: rank -> what it said when it ended. doomed: ranks to
-    kill at `doomed_s`.
+    is_asked: whether a call for measurements is open. reusable: rank -> what it said when it ended.
+    doomed: ranks to kill at `doomed_s`.
     """
 
     gang: Gang
     members: list[Member]
-    progress: Ref | None = None
+    is_asked: bool = False
     reusable: dict[int, bool] = field(default_factory=dict)
     doomed: list[int] = field(default_factory=list)
     doomed_s: float = 0.0
@@ -47,7 +50,7 @@ class LeaseOptions:
     fresh: bool = False
     attempt_timeout_s: float = 120.0
     lease_idle_s: float = 60.0
-    entry: str = "gasweep.training:train_run"
+    entry: str = DEFAULT_ENTRY
 
 
 class LeasedBackend(Backend):
@@ -56,12 +59,18 @@ class LeasedBackend(Backend):
     def __init__(self, cluster: Cluster, options: LeaseOptions) -> None:
         self._cluster = cluster
         self._options = options
-        self._pool = Pool(cluster, limit=options.num_workers, idle_s=options.lease_idle_s)
+        self._calls = OpenCalls(cluster)
+        self._pool = Pool(
+            cluster,
+            self._calls,
+            limit=options.num_workers,
+            idle_s=options.lease_idle_s,
+            note=lambda text: self._events.append(Note(text=text)),
+        )
         self._running: dict[str, _Running] = {}
-        self._owners: dict[Ref, tuple[_Running, int]] = {}  # open run calls, with their rank
-        self._progress: dict[Ref, _Running] = {}
         self._events: deque[Event] = deque()
-        self._wanted = 1
+        self._wanted = 0
+        self._looked_s = 0.0
         self._closed = False
         self.isolated_workers = cluster.isolated_workers
 
@@ -103,20 +112,22 @@ class LeasedBackend(Backend):
             store = cluster.call(members[0].handle, "open_store", self._store_host(members), world_size)
         running = _Running(gang=gang, members=members)
         self._running[attempt.spec.run_id] = running
-        for rank, member in enumerate(members):
-            order = WorkOrder.of(attempt, rank=rank, entry=options.entry, timeout_s=options.attempt_timeout_s)
-            self._owners[cluster.call(member.handle, "run", order, store)] = (running, rank)
+        orders = WorkOrder.for_ranks(
+            attempt, entry=options.entry, timeout_s=COLLECTIVE_PATIENCE * options.attempt_timeout_s
+        )
+        for member, order in zip(members, orders, strict=True):
+            then = partial(self._rank_ended, running, order.rank)
+            self._calls.make(member.handle, "run", order, store, then=then)
         self._ask_progress(running)
 
     def poll(self, timeout_s: float) -> list[Event]:
         deadline = self._cluster.now_s() + timeout_s
+        self._look_after()
         while True:
-            self._look_after()
-            left = deadline - self._cluster.now_s()
-            wait_s = 0.0 if self._events else max(0.0, min(left, TICK_S))
-            refs = [*self._owners, *self._progress, *self._pool.refs]
-            for reply in self._cluster.wait(refs, wait_s):
-                self._handle(reply)
+            if self._cluster.now_s() >= self._looked_s + TICK_S:
+                self._look_after()
+            until = min(deadline, self._looked_s + TICK_S)
+            self._calls.serve(0.0 if self._events else max(0.0, until - self._cluster.now_s()))
             if self._events or self._cluster.now_s() >= deadline:
                 events = list(self._events)
                 self._events.clear()
@@ -127,7 +138,7 @@ class LeasedBackend(Backend):
         if running is not None:
             number = running.gang.attempt.number
             for member in running.members:
-                self._cluster.call(member.handle, "request_stop", run_id, number, control=True)
+                self._calls.tell(member.handle, "request_stop", run_id, number)
 
     def close(self) -> None:
         if not self._closed:
@@ -137,25 +148,18 @@ class LeasedBackend(Backend):
     def _store_host(self, members: list[Member]) -> str:
         info = members[0].info
         assert info is not None
-        return "127.0.0.1" if self._cluster.loopback else info.address
+        return LOOPBACK if self._cluster.loopback else info.address
 
     def _ask_progress(self, running: _Running) -> None:
         attempt = running.gang.attempt
-        running.progress = self._cluster.call(
-            running.members[0].handle, "poll", attempt.spec.run_id, attempt.number, control=True
+        then = partial(self._progressed, running)
+        running.is_asked = True
+        self._calls.make(
+            running.members[0].handle, "poll", attempt.spec.run_id, attempt.number, then=then, control=True
         )
-        self._progress[running.progress] = running
-
-    def _handle(self, reply: Reply) -> None:
-        if reply.ref in self._owners:
-            self._rank_ended(*self._owners.pop(reply.ref), reply)
-        elif reply.ref in self._progress:
-            self._progressed(self._progress.pop(reply.ref), reply)
-        else:
-            self._note(self._pool.answered(reply))
 
     def _progressed(self, running: _Running, reply: Reply) -> None:
-        running.progress = None
+        running.is_asked = False
         if reply.loss is None:
             batch: Measurements = reply.value
             if batch.moved:
@@ -177,7 +181,7 @@ class LeasedBackend(Backend):
 
     def _end_if_done(self, running: _Running) -> None:
         # An open call for progress may still carry measurements, which must be told before the end.
-        if not running.gang.done or running.progress is not None:
+        if not running.gang.done or running.is_asked:
             return
         last = running.gang.outcome(0)
         self._tell(running, last.steps, last.evaluations)
@@ -199,23 +203,18 @@ class LeasedBackend(Backend):
                 )
             )
 
-    def _note(self, text: str | None) -> None:
-        if text is not None:
-            self._events.append(Note(text=text))
-
     def _look_after(self) -> None:
-        now_s = self._cluster.now_s()
+        self._looked_s = now_s = self._cluster.now_s()
         for running in self._running.values():
             ranks = running.gang.to_kill(now_s)
             if ranks:
                 running.doomed, running.doomed_s = ranks, now_s + STACKS_S
                 for rank in ranks:
-                    self._cluster.call(running.members[rank].handle, "dump_stacks", control=True)
+                    self._calls.tell(running.members[rank].handle, "dump_stacks")
             if running.doomed and now_s >= running.doomed_s:
                 for rank in running.doomed:
                     self._cluster.kill(running.members[rank].handle)
                 running.doomed = []
         held = sum(len(running.members) for running in self._running.values())
         wanted = max(self._wanted, held) if self._cluster.shared else self._pool.max_workers()
-        for note in self._pool.tend(wanted):
-            self._note(note)
+        self._pool.tend(wanted)

@@ -32,13 +32,18 @@ class WorkOrder:
         return str(self.spec["run_id"])
 
     @classmethod
-    def of(cls, attempt: Attempt, *, rank: int, entry: str, timeout_s: float) -> WorkOrder:
-        return cls(
-            spec=attempt.spec.to_dict(),
-            attempt=attempt.number,
-            rank=rank,
-            world_size=attempt.spec.layout.world_size,
-            run_directory=str(attempt.run_directory),
-            entry=entry,
-            timeout_s=timeout_s,
-        )
+    def for_ranks(cls, attempt: Attempt, *, entry: str, timeout_s: float) -> list[WorkOrder]:
+        """The orders of an attempt, rank 0's first."""
+        spec, world_size = attempt.spec.to_dict(), attempt.spec.layout.world_size
+        return [
+            cls(
+                spec=spec,
+                attempt=attempt.number,
+                rank=rank,
+                world_size=world_size,
+                run_directory=str(attempt.run_directory),
+                entry=entry,
+                timeout_s=timeout_s,
+            )
+            for rank in range(world_size)
+        ]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from gasweep.errors import WorkerLostError
+from gasweep.scheduling.calls import OpenCalls
 from gasweep.scheduling.cluster import Cluster, Handle, Ref, Reply, Reservation
 
 START_TIMEOUT_S = 180.0  # importing torch from a cold network file system takes a minute or two
@@ -25,66 +26,67 @@ class WorkerInfo:
 
 @dataclass(eq=False, kw_only=True)
 class Member:
-    """One worker's place.
+    """A place in a block, and the worker in it.
 
-    starting, since_s: the call that answers when it is warm, and when it began to start or became idle.
-    watch: a call that answers only when the worker is lost. num_attempts: that this process has served.
+    handle: None while nothing runs there. starting: the call that answers when the worker is warm. watch: one
+    that answers only when it is lost. since_s: when it began to start, or became idle. num_attempts: that
+    this process has served.
     """
 
     block: Block
     index: int
-    handle: Handle
-    starting: Ref | None
-    since_s: float
-    info: WorkerInfo | None = None
+    handle: Handle = None
+    starting: Ref | None = None
     watch: Ref | None = None
+    info: WorkerInfo | None = None
     leased: bool = False
+    since_s: float = 0.0
     num_attempts: int = 0
-
-    @property
-    def idle(self) -> bool:
-        return self.info is not None and not self.leased
 
 
 @dataclass(eq=False, kw_only=True)
 class Block:
-    """A reservation and the workers in it; given back as a whole."""
+    """A reservation and its places; given back as a whole."""
 
     reservation: Reservation
     size: int
     asked_s: float
     members: list[Member] = field(default_factory=list)
 
+    @property
+    def is_there(self) -> bool:
+        return bool(self.members)
+
 
 class Pool:
-    """Keeps up to `limit` workers (None: as many as the cluster has room for)."""
+    """Keeps up to `limit` workers (None: as many as the cluster has room for).
 
-    def __init__(self, cluster: Cluster, *, limit: int | None, idle_s: float) -> None:
+    note: told lines worth knowing.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        calls: OpenCalls,
+        *,
+        limit: int | None,
+        idle_s: float,
+        note: Callable[[str], None],
+    ) -> None:
         self._cluster = cluster
+        self._calls = calls
         self._limit = limit
         self._idle_s = idle_s
+        self._note = note
         self._blocks: list[Block] = []
-        self._starting: dict[Ref, Member] = {}
-        self._watched: dict[Ref, Member] = {}
+        self._idle: dict[Member, None] = {}
+        self._starting: dict[Member, None] = {}
+        self._vacant: dict[Member, None] = {}
         self._failed_starts = 0
 
     @property
-    def members(self) -> Iterator[Member]:
-        return (member for block in self._blocks for member in block.members)
-
-    @property
     def num_idle(self) -> int:
-        return sum(member.idle for member in self.members)
-
-    @property
-    def is_growing(self) -> bool:
-        """Whether workers are on their way."""
-        return bool(self._starting) or any(not block.members for block in self._blocks)
-
-    @property
-    def refs(self) -> list[Ref]:
-        """Calls whose answers belong to `answered`."""
-        return [*self._starting, *self._watched]
+        return len(self._idle)
 
     def max_workers(self) -> int:
         """What the pool may ever hold at once, with the cluster grown to its maximum."""
@@ -93,8 +95,9 @@ class Pool:
 
     def lease(self, num_workers: int) -> list[Member]:
         """Take idle workers, on as few nodes as possible, rank 0 first."""
-        chosen = choose([member for member in self.members if member.idle], num_workers)
+        chosen = choose(list(self._idle), num_workers)
         for member in chosen:
+            del self._idle[member]
             member.leased = True
             member.num_attempts += 1
         return chosen
@@ -102,52 +105,92 @@ class Pool:
     def give_back(self, member: Member, *, reusable: bool) -> None:
         """End a member's lease; one that is not reusable is replaced by a fresh process."""
         member.leased = False
-        member.since_s = self._cluster.now_s()
-        if not reusable or member.watch is None:
-            self._cluster.kill(member.handle)
-            self._respawn(member)
+        if reusable and member.watch is not None:
+            member.since_s = self._cluster.now_s()
+            self._idle[member] = None
+        else:
+            self._clear(member)
 
-    def tend(self, wanted: int) -> list[str]:
-        """Grow towards `wanted` workers, spawn into reservations that have become real, replace workers that
-        do not start, give idle ones back. Returns lines worth telling."""
-        notes: list[str] = []
+    def tend(self, wanted: int) -> None:
+        """Grow towards `wanted` workers, start workers where there is room, give idle ones back."""
         now_s = self._cluster.now_s()
         self._ask_for_room(min(wanted, self.max_workers()), now_s)
         for block in self._blocks:
-            if not block.members and self._cluster.is_reserved(block.reservation):
-                block.members = [self._spawn(block, index) for index in range(block.size)]
-                notes.append(f"starting {block.size} worker{'s' * (block.size > 1)}")
-        for member in [m for m in self._starting.values() if now_s - m.since_s > START_TIMEOUT_S]:
-            notes.append(self._start_failed(member, f"it was not ready after {START_TIMEOUT_S:g} s"))
+            if not block.is_there and self._cluster.is_reserved(block.reservation):
+                block.members = [Member(block=block, index=index) for index in range(block.size)]
+                self._vacant.update(dict.fromkeys(block.members))
+                self._note(f"starting {block.size} worker{'s' * (block.size > 1)}")
+        self._fill_vacant(now_s)
+        for member in [m for m in self._starting if now_s - m.since_s > START_TIMEOUT_S]:
+            self._start_failed(member, f"it was not ready after {START_TIMEOUT_S:g} s")
         if self._cluster.shared:
-            notes += self._release_idle(wanted, now_s)
-        return notes
+            self._release_idle(wanted, now_s)
 
-    def answered(self, reply: Reply) -> str | None:
-        """One of `refs` ended: a worker is warm, did not start, or was lost. A line worth telling, if any."""
-        watched = self._watched.pop(reply.ref, None)
-        if watched is not None:
-            watched.watch = None
-            if watched.leased:
-                return None  # its open call tells the attempt; `give_back` will replace it
-            self._respawn(watched)
-            return f"an idle worker was lost ({reply.message}); starting another"
-        member = self._starting.pop(reply.ref, None)
-        if member is None:
-            return None  # of a worker that was given up while its answer was on the way
-        member.starting = None
-        if reply.loss is not None:
-            return self._start_failed(member, reply.message)
-        member.info = reply.value
-        member.since_s = self._cluster.now_s()
-        member.watch = self._cluster.call(member.handle, "linger", control=True)
-        self._watched[member.watch] = member
-        self._failed_starts = 0
-        return None
+    def _fill_vacant(self, now_s: float) -> None:
+        # Room on a node that has died comes back when the reservation has been moved to another one.
+        there = {id(m.block): self._cluster.is_reserved(m.block.reservation) for m in self._vacant}
+        for member in [m for m in self._vacant if there[id(m.block)]]:
+            del self._vacant[member]
+            member.handle, ref = self._cluster.spawn(member.block.reservation, member.index)
+            member.starting = self._calls.expect(ref, self._started(member))
+            member.since_s, member.num_attempts = now_s, 0
+            self._starting[member] = None
+
+    def _started(self, member: Member) -> Callable[[Reply], None]:
+        def handle(reply: Reply) -> None:
+            member.starting = None
+            if reply.loss is not None:
+                self._start_failed(member, reply.message)
+                return
+            del self._starting[member]
+            member.info = reply.value
+            member.since_s = self._cluster.now_s()
+            member.watch = self._calls.make(member.handle, "linger", then=self._lost(member), control=True)
+            self._idle[member] = None
+            self._failed_starts = 0
+
+        return handle
+
+    def _lost(self, member: Member) -> Callable[[Reply], None]:
+        def handle(reply: Reply) -> None:
+            member.watch = None
+            if not member.leased:  # else its open call tells the attempt, and `give_back` replaces it
+                self._note(f"an idle worker was lost ({reply.message}); starting another")
+                self._clear(member)
+
+        return handle
+
+    def _start_failed(self, member: Member, message: str) -> None:
+        self._clear(member)
+        if not self._cluster.is_reserved(member.block.reservation):
+            return  # its node has died
+        self._failed_starts += 1
+        if self._failed_starts >= MAX_FAILED_STARTS:
+            raise WorkerLostError(
+                f"workers do not start ({self._failed_starts} in a row): {message}; `gasweep doctor` checks "
+                "the environment they run in"
+            )
+        self._note(f"a worker did not start: {message}; starting another")
+
+    def _clear(self, member: Member) -> None:
+        """End the worker of a place, which is vacant then."""
+        self._forget(member)
+        self._cluster.kill(member.handle)
+        member.handle = member.info = None
+        self._vacant[member] = None
+
+    def _forget(self, member: Member) -> None:
+        self._calls.forget(member.starting)
+        self._calls.forget(member.watch)
+        member.starting = member.watch = None
+        for group in (self._idle, self._starting, self._vacant):
+            group.pop(member, None)
 
     def _ask_for_room(self, wanted: int, now_s: float) -> None:
         missing = wanted - sum(block.size for block in self._blocks)
-        pending = [block for block in self._blocks if not block.members]
+        pending = [block for block in self._blocks if not block.is_there]
+        if missing <= 0 and not pending:
+            return
         slots = self._cluster.slots()
         if missing > 0 and not pending:
             # What is free now comes in pieces of a node, which can be given back one by one; the rest is
@@ -155,7 +198,7 @@ class Pool:
             for size in _pieces(min(missing, slots.free), slots.per_node):
                 self._reserve(size, now_s)
             if missing > slots.free:
-                self._reserve(min(missing - max(slots.free, 0), max(slots.per_node, 1)), now_s)
+                self._reserve(min(missing - slots.free, max(slots.per_node, 1)), now_s)
         for block in pending:
             stuck = now_s - block.asked_s > SETTLE_S and slots.free > 0 and block.size > 1
             if stuck and not self._cluster.is_reserved(block.reservation):
@@ -163,20 +206,19 @@ class Pool:
                 for size in (block.size // 2, block.size - block.size // 2):
                     self._reserve(size, now_s)
 
-    def _release_idle(self, wanted: int, now_s: float) -> list[str]:
-        notes = []
+    def _release_idle(self, wanted: int, now_s: float) -> None:
         held = sum(block.size for block in self._blocks)
         for block in list(self._blocks):
-            superfluous = not block.members and held - block.size >= wanted
-            resting = bool(block.members) and all(
-                member.idle and now_s - member.since_s > self._idle_s for member in block.members
-            )
+            superfluous = not block.is_there and held - block.size >= wanted
+            resting = block.is_there and all(self._rests(member, now_s) for member in block.members)
             if superfluous or resting:
                 self._drop(block)
                 held -= block.size
                 if resting:
-                    notes.append(f"gave {block.size} idle worker{'s' * (block.size > 1)} back to the cluster")
-        return notes
+                    self._note(f"gave {block.size} idle worker{'s' * (block.size > 1)} back to the cluster")
+
+    def _rests(self, member: Member, now_s: float) -> bool:
+        return member in self._vacant or (member in self._idle and now_s - member.since_s > self._idle_s)
 
     def _reserve(self, size: int, now_s: float) -> None:
         reservation = self._cluster.reserve(size)
@@ -187,35 +229,6 @@ class Pool:
             self._forget(member)
         self._cluster.release(block.reservation)
         self._blocks.remove(block)
-
-    def _spawn(self, block: Block, index: int) -> Member:
-        handle, ref = self._cluster.spawn(block.reservation, index)
-        member = Member(block=block, index=index, handle=handle, starting=ref, since_s=self._cluster.now_s())
-        self._starting[ref] = member
-        return member
-
-    def _forget(self, member: Member) -> None:
-        if member.starting is not None:
-            self._starting.pop(member.starting, None)
-        if member.watch is not None:
-            self._watched.pop(member.watch, None)
-
-    def _respawn(self, member: Member) -> None:
-        self._forget(member)
-        if member.block in self._blocks:
-            member.block.members[member.index] = self._spawn(member.block, member.index)
-
-    def _start_failed(self, member: Member, message: str) -> str:
-        self._forget(member)
-        self._cluster.kill(member.handle)
-        self._failed_starts += 1
-        if self._failed_starts >= MAX_FAILED_STARTS:
-            raise WorkerLostError(
-                f"workers do not start ({self._failed_starts} in a row): {message}; `gasweep doctor` checks "
-                "the environment they run in"
-            )
-        self._respawn(member)
-        return f"a worker did not start: {message}; starting another"
 
 
 def choose(idle: Sequence[Member], num_workers: int) -> list[Member]:

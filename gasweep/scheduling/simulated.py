@@ -19,7 +19,7 @@ from gasweep.scheduling.leased import LeasedBackend, LeaseOptions
 from gasweep.scheduling.order import WorkOrder
 from gasweep.scheduling.outcome import Measurements, Outcome
 from gasweep.scheduling.pool import WorkerInfo
-from gasweep.scheduling.simulated_nodes import Nodes, Room
+from gasweep.scheduling.simulated_nodes import Nodes
 
 NEVER_S = float("inf")
 
@@ -101,6 +101,7 @@ class SimulatedCluster(Cluster):
         self._agenda: list[tuple[float, int, Callable[[], None]]] = []
         self._order = itertools.count()
         self._answers: dict[Ref, Reply] = {}
+        self._scripts: dict[tuple[str, int], Script] = {}
 
     def now_s(self) -> float:
         return self._clock_s
@@ -109,22 +110,19 @@ class SimulatedCluster(Cluster):
         return self.nodes.slots()
 
     def reserve(self, num_workers: int) -> Reservation:
-        room = Room(size=num_workers)
-        self.nodes.rooms.append(room)
-        self.nodes.settle()
-        return room
+        return self.nodes.reserve(num_workers)
 
     def is_reserved(self, reservation: Reservation) -> bool:
         self.nodes.settle()
-        return reservation.nodes is not None
+        return self.nodes.is_whole(reservation)
 
     def release(self, reservation: Reservation) -> None:
         for worker in reservation.workers:
             self._lose(worker, Cause.PROCESS_DEATH, "released")
-        self.nodes.rooms.remove(reservation)
+        self.nodes.release(reservation)
 
     def spawn(self, reservation: Reservation, index: int) -> tuple[Handle, Ref]:
-        node = self.nodes.node_for(reservation, index)
+        node = reservation.nodes[index]
         worker = _Worker(node=node)
         reservation.workers.append(worker)
         call = self._open(worker)
@@ -148,11 +146,11 @@ class SimulatedCluster(Cluster):
 
     def wait(self, refs: Collection[Ref], timeout_s: float) -> list[Reply]:
         deadline = self._clock_s + timeout_s
-        asked = set(refs)
         while True:
-            ready = [ref for ref in self._answers if ref in asked]
+            answers, self._answers = self._answers, {}
+            ready = [reply for ref, reply in answers.items() if ref in refs]
             if ready:
-                return [self._answers.pop(ref) for ref in ready]
+                return ready
             if not self._agenda or self._agenda[0][0] > deadline:
                 self._clock_s = deadline
                 return []
@@ -165,7 +163,7 @@ class SimulatedCluster(Cluster):
 
     def lose_node(self, node: int) -> None:
         """A node goes down with everything on it."""
-        self.nodes.alive[node] = False
+        self.nodes.lose(node)
         for worker in self.workers():
             if worker.node == node:
                 self._lose(worker, Cause.NODE_DEATH, f"node{node} has died")
@@ -184,7 +182,10 @@ class SimulatedCluster(Cluster):
         self._answer(call, None)
 
     def _on_run(self, worker: _Worker, call: _Call, order: WorkOrder, store: Any) -> None:
-        script = self._play(RunSpec.from_dict(order.spec), order.attempt)
+        key = (order.run_id, order.attempt)
+        if key not in self._scripts:
+            self._scripts[key] = self._play(RunSpec.from_dict(order.spec), order.attempt)
+        script = self._scripts[key]
         assert worker.run is None or worker.run.answered, "a worker was leased twice"
         worker.order, worker.script, worker.run, worker.told = order, script, call, False
         if not script.hangs:

@@ -21,27 +21,48 @@ class Room:
 class Nodes:
     """`num_nodes` nodes with `per_node` workers' room each; an autoscaler may add up to `maximum`.
 
-    taken: workers' room that others hold. boot: called when a node is to be added later; `join` adds it.
+    boot: called when a node is to be added later; `join` adds it.
     """
 
     def __init__(
         self, *, num_nodes: int, per_node: int, maximum: int | None, boot: Callable[[], None]
     ) -> None:
-        self.taken = 0
         self.rooms: list[Room] = []
         self.alive = dict.fromkeys(range(num_nodes), True)
         self._per_node = per_node
-        self._maximum = max(num_nodes, maximum or 0)
+        self._maximum = maximum or 0
         self._boot = boot
         self._booting = 0
+        self._taken = 0
+        self._slots: Slots | None = None
 
     def slots(self) -> Slots:
+        if self._slots is None:
+            self._slots = self._count()
+        return self._slots
+
+    def reserve(self, size: int) -> Room:
+        room = Room(size=size)
+        self.rooms.append(room)
+        self.settle()
+        return room
+
+    def release(self, room: Room) -> None:
+        self.rooms.remove(room)
+        self._slots = None
+
+    def take(self, num_workers: int) -> None:
+        """Room that others hold from now on."""
+        self._taken = num_workers
+        self._slots = None
+
+    def _count(self) -> Slots:
         total = sum(self.alive.values()) * self._per_node
-        held = sum(room.size for room in self.rooms if room.nodes is not None)
+        held = sum(self.alive[node] for room in self.rooms for node in room.nodes or [])
         return Slots(
             total=total,
             maximum=max(total, self._maximum * self._per_node),
-            free=max(0, total - held - self.taken),
+            free=max(0, total - held - self._taken),
             per_node=self._per_node,
         )
 
@@ -50,6 +71,9 @@ class Nodes:
         for room in self.rooms:
             if room.nodes is None and room.size <= self.slots().free:
                 room.nodes = self._places(room.size)
+                self._slots = None
+            elif room.nodes is not None and not self.is_whole(room):
+                self._move(room, room.nodes)
         asked = sum(room.size for room in self.rooms if room.nodes is None)
         if asked > self._booting * self._per_node and len(self.alive) + self._booting < self._maximum:
             self._booting += 1
@@ -59,15 +83,23 @@ class Nodes:
         """One more node."""
         self._booting -= booted
         self.alive[len(self.alive)] = True
+        self._slots = None
 
-    def node_for(self, room: Room, index: int) -> int:
-        """The node of a reservation's place, moved to a living one if its own has died."""
-        assert room.nodes is not None
-        node = room.nodes[index]
-        if not self.alive[node]:
-            node = next((other for other, alive in self.alive.items() if alive), node)
-            room.nodes[index] = node
-        return node
+    def lose(self, node: int) -> None:
+        """A node dies; reservations that had places on it wait for new ones."""
+        self.alive[node] = False
+        self._slots = None
+        self.settle()
+
+    def is_whole(self, room: Room) -> bool:
+        """Whether every place of a reservation is on a living node."""
+        return room.nodes is not None and all(self.alive[node] for node in room.nodes)
+
+    def _move(self, room: Room, nodes: list[int]) -> None:
+        lost = [index for index, node in enumerate(nodes) if not self.alive[node]]
+        for index, node in zip(lost, self._places(len(lost)), strict=False):
+            nodes[index] = node
+        self._slots = None
 
     def _places(self, count: int) -> list[int]:
         used = dict.fromkeys(self.alive, 0)
