@@ -62,7 +62,7 @@ def _limbs(gradient: Tensor, scale: Tensor) -> Tensor:
     total = torch.zeros(2, dtype=torch.int64, device=gradient.device)
     size = _CHUNK if gradient.device.type == "cpu" else _GPU_CHUNK
     for chunk in gradient.reshape(-1).split(size):  # type: ignore[no-untyped-call]
-        y = chunk.double().mul_(scale).square_()
+        y = (chunk.double() * scale).square_()  # not in place: .double() of a float64 is itself
         high = _round_to(y, LIMB_BITS)
         low = _round_to(y.sub_(high), 2 * LIMB_BITS)
         sums = torch.stack((high.sum() * 2.0**LIMB_BITS, low.sum() * 2.0 ** (2 * LIMB_BITS)))

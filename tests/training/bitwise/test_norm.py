@@ -80,6 +80,14 @@ def test_norm_does_not_depend_on_the_chunk_size(monkeypatch):
     assert torch.equal(exact_norm([tensor]), whole)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_norm_leaves_the_gradient_as_it_was(dtype):
+    gradient = torch.randn(100, dtype=dtype)
+    before = gradient.clone()
+    exact_norm([gradient])
+    assert torch.equal(gradient, before)
+
+
 def test_norm_of_nothing_of_zeros_and_of_non_finite():
     assert float(exact_norm([])) == 0.0
     assert float(exact_norm([torch.zeros(3), torch.empty(0)])) == 0.0
