@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from gasweep.errors import ConfigError, TaskError
+from gasweep.errors import TaskError
 from gasweep.results.records import EvalRecord
 from gasweep.results.states import RunState
 from gasweep.training.advance import Stepper
@@ -52,7 +52,6 @@ class ConvergenceRun:
         self.stepper = Stepper(trainer, progress=progress, sink=sink, flags=self._flags)
         self._started_s = time.perf_counter() - progress.wall_s
         self._saved_s = time.perf_counter()
-        _check_budget(trainer)
 
     def run(self) -> Ending:
         try:
@@ -174,12 +173,3 @@ class ConvergenceRun:
             f"budget.max_optimizer_steps={budget.max_optimizer_steps})"
         )
         return spent if self._rules else f"{spent}; target.value is null, so nothing ends the run earlier"
-
-
-def _check_budget(trainer: Trainer) -> None:
-    budget = trainer.parts.spec.config.budget
-    if budget.max_examples is None and budget.max_optimizer_steps is None:
-        raise ConfigError(
-            "budget.max_examples and budget.max_optimizer_steps are both null: a run that never reaches its "
-            "target would never end; give one"
-        )

@@ -65,9 +65,7 @@ class Evaluator:
     def _batch_sums(self, index: int) -> torch.Tensor:
         parts = self._parts
         batch: Batch = move(self._batches[index], parts.device)
-        seed_torch(
-            derive_seed(parts.spec.seed, "evaluation", index), cuda=parts.device.type == "cuda"
-        )
+        seed_torch(derive_seed(parts.spec.seed, "evaluation", index), cuda=parts.device.type == "cuda")
         with torch.no_grad(), parts.precision.autocast():
             sums: dict[str, Any] = parts.task.eval_sums(parts.module, batch)
         if set(sums) != set(self._metrics):

@@ -6,7 +6,6 @@ import time
 
 import torch
 
-from gasweep.errors import ConfigError
 from gasweep.training.advance import Stepper
 from gasweep.training.build import Trainer
 from gasweep.training.process import Interrupted, Sink, StopRequested
@@ -30,11 +29,6 @@ class Probe:
     def run(self) -> None:
         """Raises Interrupted, on every rank, once rank 0 was asked to stop."""
         options = self._trainer.parts.spec.config.sweep
-        if options.probe_optimizer_steps < 1 or options.probe_warmup_optimizer_steps < 0:
-            raise ConfigError(
-                f"sweep.probe_optimizer_steps={options.probe_optimizer_steps} must be >= 1 and "
-                f"sweep.probe_warmup_optimizer_steps={options.probe_warmup_optimizer_steps} must be >= 0"
-            )
         started = time.perf_counter()
         for number in range(options.probe_warmup_optimizer_steps + options.probe_optimizer_steps):
             seconds = self._timed_step()

@@ -8,7 +8,6 @@ from pathlib import Path
 import torch
 
 from gasweep.config.run_spec import RunSpec
-from gasweep.errors import ConfigError
 from gasweep.results.records import RunResult, Throughput
 from gasweep.results.states import RunState
 from gasweep.training.bitwise.environment import kernels_of
@@ -62,8 +61,6 @@ def _train(
         memory = PeakMemory(trainer.parts.device)
         if spec.kind == "probe":
             return _probe(trainer, sink=sink, should_stop=should_stop, memory=memory)
-        if spec.kind != "convergence":
-            raise ConfigError(f"kind={spec.kind!r} of run {spec.run_id} must be convergence or probe")
         store = None if run_directory is None else CheckpointStore(run_directory, trainer)
         return _converge(trainer, store=store, sink=sink, should_stop=should_stop, memory=memory)
     finally:

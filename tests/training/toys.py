@@ -180,6 +180,7 @@ def toy_spec(
     config = SweepConfig(task={"_target_": f"tests.training.toys.{task}", **(arguments or {})})
     config.strategy = "ddp"
     config.budget.max_optimizer_steps = max_optimizer_steps
+    config.noise_scale.enabled = False
     for name, value in sections.items():
         if isinstance(value, dict):
             section = dataclasses.replace(getattr(config, name), **value)
