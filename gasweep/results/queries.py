@@ -21,11 +21,13 @@ class Setting:
     """The convergence runs that share the values of the extra grid axes: one study.
 
     runs: finished ones, one per (B, learning rate, seed). num_open: runs of the setting without a result.
+    flags: what its config alone says about every estimate.
     """
 
     axes: dict[str, Any]
     runs: list[StudyRun]
     num_open: int
+    flags: list[str]
 
     @property
     def label(self) -> str:
@@ -50,6 +52,7 @@ class SettingReport:
                 target["flags"].append(
                     f"{self.setting.num_open} runs have no result yet: the estimates may change"
                 )
+            target["flags"] += self.setting.flags
         return {"targets": targets}
 
 
@@ -124,6 +127,7 @@ def settings(reader: JournalReader, *, metric: str) -> list[Setting]:
                 _study_run(run, reader.evaluations(run.run_id), metric) for run in _representatives(members)
             ],
             num_open=sum(not run.finished for run in members),
+            flags=_schedule_flags(members[0].spec["config"]["schedule"]),
         )
         for members in groups.values()
     ]
@@ -160,7 +164,19 @@ def _study_run(run: StoredRun, evaluations: Sequence[EvalRecord], metric: str) -
         points=curve_points(evaluations, metric),
         state=run.state.value,
         source=f"run {run.run_id}",
+        warmup_steps=float(run.spec["config"]["schedule"]["warmup_optimizer_steps"]),
     )
+
+
+def _schedule_flags(schedule: dict[str, Any]) -> list[str]:
+    """A decaying rate makes steps to target follow the horizon that was guessed for it."""
+    if schedule["name"] == "constant":
+        return []
+    return [
+        f"schedule: under a {schedule['name']} decay over {schedule['horizon_examples']} examples a target "
+        "is often reached only in the decay's tail, so steps to target follow the horizon; they compare with "
+        "runs of the same horizon alone (a constant rate has none)"
+    ]
 
 
 def curve_points(evaluations: Sequence[EvalRecord], metric: str) -> list[tuple[float, float | None]]:

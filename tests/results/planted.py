@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from gasweep.config.run_spec import Layout, RunSpec
-from gasweep.config.schema import SweepConfig, TargetConfig
+from gasweep.config.schema import ScheduleConfig, SweepConfig, TargetConfig
 from gasweep.results.journal import Journal
 from gasweep.results.records import EvalRecord, StepRecord
 from gasweep.results.states import RunState
@@ -78,10 +78,12 @@ def plant(
     layouts: tuple[tuple[int, int], ...] = LAYOUTS[:1],
     axes: tuple[dict[str, Any], ...] = ({},),
     unfinished: int = 0,
+    schedule: ScheduleConfig | None = None,
 ) -> Path:
     """The sweep's directory; the last `unfinished` runs are still running, one of them has progress."""
+    config = dataclasses.replace(planted_config(), schedule=schedule or ScheduleConfig())
     specs = [
-        spec_of(batch, rate, seed, layout=layout, axes=setting)
+        dataclasses.replace(spec_of(batch, rate, seed, layout=layout, axes=setting), config=config)
         for setting in axes
         for batch in BATCHES
         for rate in RATES

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from gasweep.analysis.steps_to_target import TargetRule
+from gasweep.config.schema import ScheduleConfig
 from gasweep.results.journal import Journal
 from gasweep.results.queries import fit_sweep, measured_layouts, settings, stored_targets
 from gasweep.results.reader import JournalReader
@@ -28,6 +29,21 @@ def test_a_planted_critical_batch_size_is_recovered_from_the_journal(tmp_path: P
     assert [point["learning_rate"] for point in target["observations"]] == [0.1] * len(BATCHES)
     assert target["flags"] == []
     assert "axes" not in target
+
+
+def test_c65_a_decaying_rate_is_flagged_with_its_horizon(tmp_path: Path) -> None:
+    cosine = ScheduleConfig(name="cosine", horizon_examples=5000)
+    with JournalReader.open(plant(tmp_path, schedule=cosine)) as reader:
+        (fitted,) = fit_sweep(reader)
+    (target,) = fitted.to_dict()["targets"]
+    assert any("cosine decay over 5000 examples" in flag for flag in target["flags"])
+
+
+def test_a_warm_up_is_flagged_with_the_bias_it_implies(tmp_path: Path) -> None:
+    with JournalReader.open(plant(tmp_path, schedule=ScheduleConfig(warmup_optimizer_steps=60))) as reader:
+        (fitted,) = fit_sweep(reader)
+    (target,) = fitted.to_dict()["targets"]
+    assert any(flag.startswith("delay: 60 steps of warm-up") for flag in target["flags"])
 
 
 def test_layouts_of_one_run_are_not_seeds(tmp_path: Path) -> None:
