@@ -255,6 +255,7 @@ def _draw_learning_rates(axis: Any, view: TargetView) -> None:
 def _rate_ticks(axis: Any, view: TargetView) -> None:
     from matplotlib.ticker import NullLocator
 
+    axis.xaxis.set_major_formatter("{x:g}")
     rates = sorted({r.learning_rate for o in view.observations for r in o.rates if r.learning_rate})
     if 0 < len(rates) <= 12:
         axis.set_xticks(rates, [f"{rate:g}" for rate in rates])
