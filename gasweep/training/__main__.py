@@ -33,7 +33,7 @@ EXIT_INTERRUPTED = 130
 
 
 def main(arguments: list[str] | None = None) -> int:
-    options = _parser().parse_args(arguments)
+    options = _parser().parse_intermixed_args(arguments)
     process = _process()
     try:
         config = load_sweep_config(options.config, options.overrides)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from gasweep.batching.partition import partition_step
 from gasweep.config.run_spec import RunSpec
-from gasweep.errors import ConfigError
+from gasweep.errors import ConfigError, RefusedError
 from gasweep.training.evaluate import check_evaluation
 from gasweep.training.process import ProcessContext
 from gasweep.training.schedule import check_schedule
 
 
 def check_run(spec: RunSpec, process: ProcessContext) -> None:
-    """Raises ConfigError, naming field, value and constraint, for a spec that cannot run as it is."""
+    """Raises ConfigError or RefusedError, naming field, value and constraint, for what cannot run."""
     if spec.kind not in ("convergence", "probe"):
         raise ConfigError(f"kind={spec.kind!r} of run {spec.run_id} must be convergence or probe")
     if process.world_size != spec.layout.world_size:
@@ -21,6 +21,11 @@ def check_run(spec: RunSpec, process: ProcessContext) -> None:
         )
     if spec.config.determinism not in ("fast", "bitwise"):
         raise ConfigError(f"determinism={spec.config.determinism!r} must be fast or bitwise")
+    if spec.config.ramp is not None:
+        raise RefusedError(
+            f"ramp={spec.config.ramp!r}: the trainer keeps one effective batch size through a run; use "
+            "ramp: null"
+        )
     _check_layout(spec)
     check_schedule(spec.config.schedule)
     check_evaluation(spec.config.evaluation)
