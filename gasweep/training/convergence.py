@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 
 from gasweep.errors import TaskError
@@ -44,7 +45,9 @@ class ConvergenceRun:
         self._batch_size = trainer.parts.spec.effective_batch_size
         self._rules = target_rules(config.target, metrics=trainer.parts.task.metrics())
         self._divergence = DivergenceCheck(
-            factor=config.budget.divergence_factor, effective_batch_size=self._batch_size
+            factor=config.budget.divergence_factor,
+            effective_batch_size=self._batch_size,
+            metric=config.target.metric,
         )
         self._evaluator = Evaluator(trainer.parts)
         self._store = store
@@ -91,7 +94,9 @@ class ConvergenceRun:
         if reason is not None:
             return RunState.DIVERGED, reason
         record = EvalRecord(
-            optimizer_step=progress.applied, contributions=progress.contributions, metrics=metrics
+            optimizer_step=progress.applied,
+            contributions=progress.contributions,
+            metrics={name: value for name, value in metrics.items() if math.isfinite(value)},
         )
         progress.evaluations.append(record)
         self.stepper.log.add_evaluation(record)
