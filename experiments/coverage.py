@@ -16,6 +16,7 @@ import json
 import math
 import time
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, replace
 
 import numpy as np
@@ -68,6 +69,8 @@ def scenarios() -> Iterator[tuple[Scenario, bool]]:
             "5 rates, factor 2": {"learning_rates": 5},
             "5 rates, factor 3": {"learning_rates": 5, "rate_ratio": 3.0},
             "4 rates, factor 2, some diverge": {"learning_rates": 4, "diverges_above": 1.5},
+            "5 rates, factor 2, one-curvature law": {"learning_rates": 5, "rate_curve": "quadratic"},
+            "seed spread 3 times larger at small batches": {"spread_ratio": 3.0},
             "5 rates, censored, interpolated": {
                 "learning_rates": 5, "evaluation": "interpolated", "max_steps_over_min": 16.0,
                 "num_batches": 8,
@@ -105,7 +108,9 @@ def reference_width(report: TargetReport, scenario: Scenario) -> float | None:
         if item not in [outlier.observation for outlier in report.fit.outliers]
     ]
     rows = build_rows(seeds)
-    rows = replace(rows, shared=rows.shared + scenario.between_sd**2)
+    index = [int(np.argmin(np.abs(np.log(scenario.batch_sizes) - value))) for value in rows.log_batch]
+    spread = np.array([scenario.seed_spread(one) for one in index])[rows.group] / scenario.seed_sd
+    rows = replace(rows, scale=spread**2, shared=rows.shared + scenario.between_sd**2)
     profile = Profile(rows=rows, sigma=scenario.seed_sd, reference=float(rows.log_batch.mean()))
     region = confidence_region(profile, CHI_SQUARED_95)
     width = region.theta_high - region.theta_low
@@ -158,21 +163,22 @@ def main() -> None:
     )
     parser.add_argument("--studies", type=int, default=300, help="simulated studies per scenario")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--only", default="", help="scenarios whose name holds this text")
     parser.add_argument("--json", default=None, help="also write the table to this file")
     options = parser.parse_args()
+    chosen = [scenario for scenario, _ in scenarios() if options.only in scenario.name]
     tallies = []
     print(f"{'scenario':<58}{'cover':>7}{'width':>7}{'ratio':>7}{'1-sided':>9}{'unknown':>9}{'ms':>6}")
-    for scenario, _ in scenarios():
-        if options.only not in scenario.name:
-            continue
-        tally = measure(scenario, options.studies, options.seed)
-        tallies.append(tally)
-        print(
-            f"{tally.name:<58}{tally.coverage:>7.3f}{tally.median_width:>7.3f}{tally.width_ratio:>7.2f}"
-            f"{tally.one_sided:>9.3f}{tally.unknown:>9.3f}{tally.ms_per_study:>6.0f}",
-            flush=True,
-        )
+    with ProcessPoolExecutor(options.processes) as pool:
+        work = pool.map(measure, chosen, [options.studies] * len(chosen), [options.seed] * len(chosen))
+        for tally in work:
+            tallies.append(tally)
+            print(
+                f"{tally.name:<58}{tally.coverage:>7.3f}{tally.median_width:>7.3f}{tally.width_ratio:>7.2f}"
+                f"{tally.one_sided:>9.3f}{tally.unknown:>9.3f}{tally.ms_per_study:>6.0f}",
+                flush=True,
+            )
     if options.json:
         with open(options.json, "w", encoding="utf-8") as file:
             json.dump([asdict(tally) for tally in tallies], file, indent=1)

@@ -1,21 +1,31 @@
-"""From the best learning rate tried to the best there is: a parabola in log rate around the winner.
+"""From the best learning rate tried to the best there is: how many steps a finer grid would have saved.
 
-Steps at the best rate of a grid exceed those at the best rate by up to curvature * (half a grid step)**2, a
-different excess at every batch size. One curvature is shared by the batch sizes as far as they agree on it.
+Steps at the best rate of a grid exceed those at the best rate there is by an amount that differs from batch
+size to batch size, which the fit would take for a feature of S(B). The winner and its neighbours tell: under
+each of several shapes of the curve (parabolas in log rate; the law of one curvature direction) the best
+rate's place is averaged over, and the shapes are weighted by how well they fit all batch sizes together.
+
+Shapes: s curve shapes, p places of the best rate, k rates of one batch size.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.special import logsumexp
 
-from gasweep.analysis.seed_variance import between_variance
+from gasweep.analysis.likelihood import Array
 
-MODEL_SHARE = 0.3
-"""Standard deviation of the shift because curves are not parabolas, as a share of the shift."""
+CURVATURES = np.geomspace(0.03, 6.0, 25)
+NUM_PLACES = 61
+LARGEST_STABLE_RATIO = 1.95
+DIVERGENCE_MARGIN = 1.25
+"""A rate that diverges is taken to be at least this many times the best one."""
+FLOOR_SD = 0.003
+"""Standard deviation of a mean's departure from any smooth curve, in log steps."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +39,7 @@ class RatePoint:
 
 @dataclass(frozen=True, kw_only=True)
 class RateNeighbourhood:
-    """The winner and the usable rates next to it; limit: log rate that diverged above."""
+    """The winner and the usable rates next to it. limit: log rate that diverged above."""
 
     winner: RatePoint
     below: RatePoint | None
@@ -39,111 +49,104 @@ class RateNeighbourhood:
 
 @dataclass(frozen=True, kw_only=True)
 class RateShift:
-    """log(steps at the best rate / steps at the winner), its standard deviation, and the best log rate."""
+    """log(steps at the best rate / steps at the winner) <= 0, and its standard deviation."""
 
     log_shift: float
     log_sd: float
-    log_rate: float
 
 
 @dataclass(frozen=True, kw_only=True)
-class Curvature:
-    value: float
-    variance: float
+class _Reading:
+    """What one batch size says: chi_squared [s, p] of its points, and the winner's log excess [s, p]."""
+
+    chi_squared: Array
+    excess: Array
+    num_points: int
 
 
 def rate_shifts(
     neighbourhoods: Mapping[float, RateNeighbourhood], *, seed_sd: float
 ) -> dict[float, RateShift]:
-    """Per batch size, what the best rate would have saved; absent where the curvature cannot be told from 0.
+    """Per batch size, what the best rate would have saved.
 
     seed_sd: standard deviation of log steps between seeds.
-    Assumes: curves close to a parabola in log rate within a grid step of their minimum; `MODEL_SHARE` of the
-        shift is added to its error for that.
+    Assumes: one shape of the curve for all batch sizes, its place free in each; where no shape fits as well
+        as the seeds' noise says it should, all are believed less in proportion.
     """
-    curvatures = _shared_curvatures(neighbourhoods, seed_sd)
-    shifts = {}
-    for batch, around in neighbourhoods.items():
-        curvature = curvatures.get(batch)
-        if curvature is not None and curvature.value > 2.0 * math.sqrt(curvature.variance):
-            shifts[batch] = _shift(around, curvature, seed_sd)
-    return shifts
-
-
-def _shared_curvatures(
-    neighbourhoods: Mapping[float, RateNeighbourhood], seed_sd: float
-) -> dict[float, Curvature]:
-    """Each batch size's curvature, drawn towards the common one by as much as the batch sizes agree.
-
-    Source: the random-effects mean and shrinkage of DerSimonian & Laird 1986, with the Paule-Mandel variance.
-    """
-    own = {
-        batch: _curvature(around.below, around.winner, around.above, seed_sd)
-        for batch, around in neighbourhoods.items()
-        if around.below is not None and around.above is not None
-    }
-    if not own:
+    if not neighbourhoods:
         return {}
-    values = np.array([item.value for item in own.values()])
-    variances = np.array([item.variance for item in own.values()]) + 1e-12
-    mean = float((values / variances).sum() / (1.0 / variances).sum())
-    spread = between_variance(values - mean, variances, len(values) - 1)
-    weight = 1.0 / (variances + spread)
-    mean, mean_variance = float((values * weight).sum() / weight.sum()), float(1.0 / weight.sum())
-    result = {}
-    for batch in neighbourhoods:
-        if batch not in own:
-            result[batch] = Curvature(value=mean, variance=mean_variance + spread)
-            continue
-        share = spread / (spread + own[batch].variance + 1e-12)
-        value = share * own[batch].value + (1.0 - share) * mean
-        result[batch] = Curvature(
-            value=value, variance=share * own[batch].variance + (1.0 - share) ** 2 * mean_variance
-        )
-    return result
+    readings = {batch: _read(around, seed_sd) for batch, around in neighbourhoods.items()}
+    temper = _temper(list(readings.values()))
+    evidence = np.array([
+        logsumexp(-0.5 * reading.chi_squared / temper, axis=1) for reading in readings.values()
+    ])  # fmt: skip
+    log_weight = _log_prior() + evidence.sum(axis=0)
+    weight = np.exp(log_weight - logsumexp(log_weight))
+    return {batch: _shift(reading, weight, temper) for batch, reading in readings.items()}
 
 
-def _curvature(below: RatePoint, winner: RatePoint, above: RatePoint, seed_sd: float) -> Curvature:
-    """Second divided difference of the three means: y = ... + value * log_rate**2."""
-    points = (below, winner, above)
-    x = [point.log_rate for point in points]
-    weights = [
-        1.0 / ((x[0] - x[1]) * (x[0] - x[2])),
-        1.0 / ((x[1] - x[0]) * (x[1] - x[2])),
-        1.0 / ((x[2] - x[0]) * (x[2] - x[1])),
-    ]
-    value = sum(w * point.mean for w, point in zip(weights, points, strict=True))
-    variance = sum(w**2 * seed_sd**2 / point.num_seeds for w, point in zip(weights, points, strict=True))
-    return Curvature(value=value, variance=variance)
+def _log_excesses() -> list[Callable[[Array], Array]]:
+    """log(steps / steps at the best rate) as a function of log(rate / best rate), one per shape."""
+    return [*(_parabola(float(c)) for c in CURVATURES), _one_curvature]
 
 
-def _shift(around: RateNeighbourhood, curvature: Curvature, seed_sd: float) -> RateShift:
-    """From the slope at the winner: winner - slope**2 / (4 curvature), freed of its noise's bias."""
-    winner, c = around.winner, curvature.value
-    points = [point for point in (around.below, winner, around.above) if point is not None]
-    x = np.array([point.log_rate - winner.log_rate for point in points])
-    y = np.array([point.mean for point in points]) - c * x**2
-    weight = np.array([float(point.num_seeds) for point in points])
-    centre = float((weight * x).sum() / weight.sum())
-    square = float((weight * (x - centre) ** 2).sum())
-    slope = float((weight * (x - centre) * y).sum()) / square
-    slope_variance = seed_sd**2 / square
-    best = float(np.clip(-slope / (2.0 * c), *_reach(around)))
-    shift = -c * best**2 + slope_variance / (4.0 * c)
-    variance = (
-        best**2 * slope_variance
-        + slope_variance**2 / (8.0 * c**2)
-        + best**4 * curvature.variance
-        + (MODEL_SHARE * c * best**2) ** 2
-    )
-    return RateShift(log_shift=shift, log_sd=math.sqrt(variance), log_rate=winner.log_rate + best)
+def _parabola(curvature: float) -> Callable[[Array], Array]:
+    return lambda x: curvature * x**2
+
+
+def _one_curvature(x: Array) -> Array:
+    """Along one direction of curvature h, a step gains rate * (2 - rate * h): S ~ 1 / (r (2 - r)).
+
+    Source: McCandlish et al. 2018, eq. 2.7 with the rate off its optimum.
+    """
+    ratio = np.exp(np.minimum(x, math.log(LARGEST_STABLE_RATIO)))
+    beyond = np.maximum(x - math.log(LARGEST_STABLE_RATIO), 0.0)
+    return np.asarray(-np.log(ratio * (2.0 - ratio)) + 20.0 * beyond)
+
+
+def _log_prior() -> Array:
+    """Half for the parabolas together, half for the one-curvature law."""
+    count = len(CURVATURES)
+    return np.asarray(np.log(np.concatenate([np.full(count, 0.5 / count), [0.5]])))
+
+
+def _read(around: RateNeighbourhood, seed_sd: float) -> _Reading:
+    points = [point for point in (around.below, around.winner, around.above) if point is not None]
+    x = np.array([point.log_rate for point in points])
+    y = np.array([point.mean for point in points])
+    weight = 1.0 / np.array([seed_sd**2 / point.num_seeds + FLOOR_SD**2 for point in points])
+    place = np.linspace(*_reach(around), NUM_PLACES)
+    chi_squared, excess = [], []
+    for log_excess in _log_excesses():
+        rest = y - log_excess(x - place[:, None])
+        level = (weight * rest).sum(axis=1) / weight.sum()
+        chi_squared.append((weight * (rest - level[:, None]) ** 2).sum(axis=1))
+        excess.append(log_excess(around.winner.log_rate - place))
+    return _Reading(chi_squared=np.array(chi_squared), excess=np.array(excess), num_points=len(points))
 
 
 def _reach(around: RateNeighbourhood) -> tuple[float, float]:
-    """How far from the winner the minimum may be sought: no further than its neighbours."""
+    """Where the best rate may lie: no further from the winner than its neighbours, tried or diverged."""
     here = around.winner.log_rate
-    low = around.below.log_rate - here if around.below else 0.0
-    high = around.above.log_rate - here if around.above else 0.0
-    if around.above is None and around.limit is not None:
-        high = 0.5 * (around.limit - here)
-    return low, high
+    low = around.below.log_rate if around.below else here
+    if around.above is not None:
+        return low, around.above.log_rate
+    return low, here if around.limit is None else max(here, around.limit - math.log(DIVERGENCE_MARGIN))
+
+
+def _temper(readings: list[_Reading]) -> float:
+    """Chi-squared per degree of freedom of the best shape, at least 1 (the Birge ratio, squared)."""
+    freedom = sum(reading.num_points - 2 for reading in readings) - 1
+    if freedom < 1:
+        return 1.0
+    least = float(sum(reading.chi_squared.min(axis=1) for reading in readings).min())
+    return max(1.0, least / freedom)
+
+
+def _shift(reading: _Reading, weight: Array, temper: float) -> RateShift:
+    """Mean and standard deviation of the winner's excess over places and shapes."""
+    log_density = -0.5 * reading.chi_squared / temper
+    density = np.exp(log_density - logsumexp(log_density, axis=1)[:, None])
+    mean = float(weight @ (density * reading.excess).sum(axis=1))
+    square = float(weight @ (density * reading.excess**2).sum(axis=1))
+    return RateShift(log_shift=-mean, log_sd=math.sqrt(max(square - mean**2, 0.0)))

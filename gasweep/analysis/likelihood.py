@@ -113,10 +113,12 @@ def log_probability(low: Array, high: Array, mean: Array, sd: Array) -> Array:
     """log P of each row: a density where low == high, else the probability of the interval. Broadcasts."""
     low, high, mean, sd = np.broadcast_arrays(low, high, mean, sd)
     exact = low == high
+    if exact.all():
+        return np.asarray(-0.5 * ((low - mean) / sd) ** 2 - np.log(sd) - LOG_SQRT_2PI)
+    rest = ~exact
     result = np.empty(mean.shape)
     z = (low[exact] - mean[exact]) / sd[exact]
     result[exact] = -0.5 * z**2 - np.log(sd[exact]) - LOG_SQRT_2PI
-    rest = ~exact
     result[rest] = log_interval((low[rest] - mean[rest]) / sd[rest], (high[rest] - mean[rest]) / sd[rest])
     return result
 

@@ -1,6 +1,6 @@
 """The spread of seeds: pooled over batch sizes, and what is left between batch sizes once it is known.
 
-Shapes: n rows, g groups (batch sizes). Natural logs of steps.
+Shapes: n rows, g groups (batch sizes), m candidate standard deviations. Natural logs of steps.
 """
 
 from __future__ import annotations
@@ -9,69 +9,74 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.optimize import brentq, minimize_scalar
 
 from gasweep.analysis.likelihood import Array, Rows, log_probability
 
 MIN_SIGMA = 1e-4
 """Smallest seed standard deviation taken seriously: 0.01 % of the steps."""
-GRID = np.linspace(-6.0, 6.0, 81)
+GRID_SIZE = 81
 
 
 @dataclass(frozen=True, kw_only=True)
 class GroupSummary:
-    """log S of each batch size by itself: mean [g], variance [g] of its likelihood, and the log of its area.
+    """log S of each batch size by itself: mean [g] and variance [g] of its likelihood.
 
-    usable [g]: False where no finite mean exists (every seed censored, or only an upper bound).
+    usable [g]: False where no finite mean exists (every seed censored, or only an upper bound); mean and
+    variance are then meaningless.
     """
 
     mean: Array
     variance: Array
-    log_area: Array
-    usable: np.ndarray[tuple[int], np.dtype[np.bool_]]
+    usable: NDArray[np.bool_]
 
 
 def summarise_groups(rows: Rows, sigma: float) -> GroupSummary:
-    """Each group's likelihood of log S under a flat prior, with the seed standard deviation `sigma` given.
-
-    Its area over log S, as a function of sigma, is the restricted likelihood of sigma.
-    """
-    count = len(rows.log_batch)
-    mean, variance, area = np.full(count, np.nan), np.full(count, np.nan), np.zeros(count)
-    usable = np.zeros(count, dtype=np.bool_)
-    sd = np.sqrt(rows.scale * sigma**2 + rows.extra)
-    for group in range(count):
-        members = rows.group == group
-        low, high = rows.low[members], rows.high[members]
-        if rows.is_bound[members].any() or not np.isfinite(high).any():
-            continue
-        usable[group] = True
-        mean[group], variance[group], area[group] = _moments(low, high, sd[members])
-    return GroupSummary(mean=mean, variance=variance, log_area=area, usable=usable)
+    """Each group's likelihood of log S under a flat prior, at the seed standard deviation `sigma`."""
+    usable = _usable(rows)
+    mean, variance = np.zeros(len(usable)), np.ones(len(usable))
+    for group in np.flatnonzero(usable):
+        centre, spread, _ = _moments(rows, int(group), np.array([sigma]))
+        mean[group], variance[group] = centre[0], spread[0]
+    return GroupSummary(mean=mean, variance=variance, usable=usable)
 
 
-def _moments(low: Array, high: Array, sd: Array) -> tuple[float, float, float]:
-    """Mean, variance and log area of one group's likelihood: closed form where exact, else on a grid."""
+def restricted_likelihood(rows: Rows, sigma: Array) -> Array:
+    """[m] log restricted likelihood of each `sigma`: every group's log S is integrated out."""
+    total = np.zeros(len(sigma))
+    for group in np.flatnonzero(_usable(rows)):
+        total += _moments(rows, int(group), sigma)[2]
+    return total
+
+
+def _usable(rows: Rows) -> NDArray[np.bool_]:
+    informative = np.isfinite(rows.high) & ~rows.is_bound
+    return np.bincount(rows.group[informative], minlength=len(rows.log_batch)) > 0
+
+
+def _moments(rows: Rows, group: int, sigma: Array) -> tuple[Array, Array, Array]:
+    """[m] mean, variance and log area of one group's likelihood: closed form where exact, else on a grid."""
+    members = rows.group == group
+    low, high = rows.low[members], rows.high[members]
+    sd = np.sqrt(rows.scale[members] * sigma[:, None] ** 2 + rows.extra[members])
     if np.array_equal(low, high):
         weight = 1.0 / sd**2
-        total = float(weight.sum())
-        centre = float((weight * low).sum()) / total
-        log_area = (
-            -0.5 * float((weight * (low - centre) ** 2).sum())
-            - float(np.log(sd).sum())
-            - 0.5 * math.log(total)
-            - 0.5 * (len(low) - 1) * math.log(2.0 * math.pi)
-        )
-        return centre, 1.0 / total, log_area
+        total = weight.sum(axis=1)
+        centre = (weight * low).sum(axis=1) / total
+        squares = (weight * (low - centre[:, None]) ** 2).sum(axis=1)
+        constant = 0.5 * (len(low) - 1) * math.log(2.0 * math.pi)
+        return centre, 1.0 / total, -0.5 * squares - np.log(sd).sum(axis=1) - 0.5 * np.log(total) - constant
     ends = np.concatenate([low[np.isfinite(low)], high[np.isfinite(high)]])
-    grid = np.linspace(ends.min() - 5.0 * sd.max(), ends.max() + 5.0 * sd.max(), 121)
-    log_density = log_probability(low, high, grid[:, None], sd).sum(axis=1)
-    peak = float(log_density.max())
-    density = np.exp(log_density - peak)
-    total = float(density.sum())
-    centre = float((grid * density).sum()) / total
-    variance = float(((grid - centre) ** 2 * density).sum()) / total
-    return centre, variance, peak + math.log(total * float(grid[1] - grid[0]))
+    reach = 5.0 * sd.max(axis=1)
+    grid = np.linspace(ends.min() - reach, ends.max() + reach, GRID_SIZE, axis=1)
+    log_density = log_probability(low, high, grid[:, :, None], sd[:, None, :]).sum(axis=2)
+    peak = log_density.max(axis=1)
+    density = np.exp(log_density - peak[:, None])
+    total = density.sum(axis=1)
+    centre = (grid * density).sum(axis=1) / total
+    variance = ((grid - centre[:, None]) ** 2 * density).sum(axis=1) / total
+    return centre, variance, peak + np.log(total * (grid[:, 1] - grid[:, 0]))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,7 +90,7 @@ class PureError:
 def pure_error(rows: Rows) -> PureError:
     """Restricted maximum likelihood, pooled over batch sizes.
 
-    Assumes: the relative seed spread is the same at every batch size; `diagnostics` tests that.
+    Assumes: the relative seed spread is the same at every batch size.
     """
     informative = np.isfinite(rows.high) & ~rows.is_bound
     sizes = np.bincount(rows.group[informative], minlength=len(rows.log_batch))
@@ -98,7 +103,7 @@ def pure_error(rows: Rows) -> PureError:
         return PureError(sigma=_mean_sigma(rows, floor), degrees_of_freedom=freedom)
 
     def loss(log_sigma: float) -> float:
-        return -float(summarise_groups(rows, math.exp(log_sigma)).log_area.sum())
+        return -float(restricted_likelihood(rows, np.array([math.exp(log_sigma)]))[0])
 
     found = minimize_scalar(loss, bounds=(math.log(MIN_SIGMA), math.log(3.0)), method="bounded")
     return PureError(sigma=math.exp(float(found.x)), degrees_of_freedom=freedom)
@@ -111,7 +116,7 @@ def _mean_sigma(rows: Rows, floor: float) -> float:
     would make every interval's end a wall; the mean stays where the data still allow sigma to be.
     """
     log_sigma = np.linspace(math.log(floor), math.log(max(1.0, 3.0 * floor)), 28)
-    log_area = np.array([summarise_groups(rows, math.exp(value)).log_area.sum() for value in log_sigma])
+    log_area = restricted_likelihood(rows, np.exp(log_sigma))
     weight = np.exp(log_area - log_area.max())
     return math.exp(float((weight * log_sigma).sum() / weight.sum()))
 

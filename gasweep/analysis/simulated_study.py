@@ -1,7 +1,8 @@
 """Studies with a planted critical batch size: what tests and `experiments/coverage.py` measure the fit on.
 
-Steps of one run: S(B, lr) * exp(seed_sd * z), with S(B, lr) = S_min (1 + B_crit / B) * exp(curvature *
-log(lr / lr_best(B))**2) and z standard normal; the best rate grows with B as the law's theory says.
+Steps of one run: S(B) * excess(lr / lr_best(B)) * exp(seed_sd * z), with S(B) = S_min (1 + B_crit / B) and z
+standard normal. The best rate grows with B; S_min is drawn anew for each study, within a factor of two, so
+that no study is lucky in where its evaluations fall.
 """
 
 from __future__ import annotations
@@ -22,11 +23,14 @@ class Scenario:
     """One kind of study.
 
     range_below, range_above: batch sizes run from B_crit / range_below to B_crit * range_above.
-    seed_sd: of log steps, at every batch size and rate. between_sd: of log steps between batch sizes.
+    seed_sd: of log steps, at every rate; `spread_ratio` times as large at the smallest batch size as at the
+        largest, geometric in between. between_sd: of log steps between batch sizes.
     evaluation: "exact"; "interpolated" or "interval": known at evaluations spaced `spacing` of the steps
         taken; "fixed": at evaluations every `spacing` * S_min optimizer steps, interpolated.
     max_steps_over_min: budget in units of S_min; None: unlimited.
     learning_rates: how many rates are tried, a factor `rate_ratio` apart; 1: the best one is known.
+    rate_curve: "parabola": excess exp(curvature * log(r)**2), r = lr / lr_best; "quadratic": 1 / (r (2 - r)),
+        the steps of one curvature direction, which diverges from r = 2 on.
     diverges_above: rates this many times the best one diverge; None: never.
     outlier_chance: of a run taking ten times its steps.
     """
@@ -39,12 +43,14 @@ class Scenario:
     min_steps: float = 300.0
     critical_batch_size: float = 128.0
     seed_sd: float = 0.05
+    spread_ratio: float = 1.0
     between_sd: float = 0.0
     evaluation: str = "exact"
     spacing: float = 0.05
     max_steps_over_min: float | None = None
     learning_rates: int = 1
     rate_ratio: float = 2.0
+    rate_curve: str = "parabola"
     curvature: float = 0.3
     diverges_above: float | None = None
     outlier_chance: float = 0.0
@@ -54,21 +60,42 @@ class Scenario:
         low, high = self.critical_batch_size / self.range_below, self.critical_batch_size * self.range_above
         return [float(batch) for batch in np.geomspace(low, high, self.num_batches)]
 
+    def seed_spread(self, index: int) -> float:
+        """Standard deviation of log steps between seeds at the batch size of that index."""
+        return self.seed_sd * self.spread_ratio ** (0.5 - index / (self.num_batches - 1))
+
 
 def simulate(scenario: Scenario, generator: np.random.Generator) -> list[StudyRun]:
     """Every run of one study; give `TARGET` to `fit_study` along with them."""
     runs: list[StudyRun] = []
     grid_offset = generator.uniform(-0.5, 0.5)
-    for batch in scenario.batch_sizes:
+    min_steps = scenario.min_steps * math.exp(generator.uniform(0.0, math.log(2.0)))
+    for index, batch in enumerate(scenario.batch_sizes):
         between = scenario.between_sd * generator.standard_normal()
+        spread = scenario.seed_spread(index)
         best_rate = math.sqrt(batch / (1.0 + batch / scenario.critical_batch_size))
         for rate in _rates(scenario, grid_offset, best_rate):
+            excess = _log_excess(scenario, rate / best_rate)
             for seed in range(scenario.num_seeds):
-                noise = between + scenario.seed_sd * generator.standard_normal()
+                noise = between + spread * generator.standard_normal()
                 if generator.random() < scenario.outlier_chance:
                     noise += math.log(10.0)
-                runs.append(_run(scenario, batch, rate, best_rate, seed, noise))
+                run = StudyRun(batch_size=batch, learning_rate=rate, seed=seed)
+                if excess is None:
+                    runs.append(replace(run, state=DIVERGED, last_step=10.0))
+                    continue
+                steps = min_steps * (1.0 + scenario.critical_batch_size / batch) * math.exp(excess + noise)
+                runs.append(_measured(run, scenario, steps))
     return runs
+
+
+def _log_excess(scenario: Scenario, ratio: float) -> float | None:
+    """log(steps at a rate / steps at the best rate), `ratio` being the rates' own; None: diverges."""
+    if scenario.diverges_above is not None and ratio > scenario.diverges_above:
+        return None
+    if scenario.rate_curve == "parabola":
+        return scenario.curvature * math.log(ratio) ** 2
+    return -math.log(ratio * (2.0 - ratio)) if ratio < 1.95 else None
 
 
 def _rates(scenario: Scenario, offset: float, best_rate: float) -> list[float]:
@@ -81,24 +108,13 @@ def _rates(scenario: Scenario, offset: float, best_rate: float) -> list[float]:
     return [math.exp(step * (offset + middle + math.ceil(k - half))) for k in range(scenario.learning_rates)]
 
 
-def _run(
-    scenario: Scenario,
-    batch: float,
-    rate: float,
-    best_rate: float,
-    seed: int,
-    noise: float,
-) -> StudyRun:
-    excess = scenario.curvature * math.log(rate / best_rate) ** 2
-    steps = scenario.min_steps * (1.0 + scenario.critical_batch_size / batch) * math.exp(excess + noise)
-    run = StudyRun(batch_size=batch, learning_rate=rate, seed=seed)
+def _measured(run: StudyRun, scenario: Scenario, steps: float) -> StudyRun:
+    """`run` as its evaluations and its budget show it."""
     budget = math.inf
     if scenario.max_steps_over_min is not None:
         budget = scenario.max_steps_over_min * scenario.min_steps
-    if scenario.diverges_above is not None and rate > scenario.diverges_above * best_rate:
-        return replace(run, state=DIVERGED, last_step=10.0)
     if scenario.evaluation in ("interpolated", "fixed"):
-        return replace(run, points=_curve(scenario, steps, budget))
+        return replace(run, points=_curve(scenario, steps, budget), state="censored")
     if steps > budget:
         return replace(run, state="censored", last_step=budget)
     if scenario.evaluation == "interval":
