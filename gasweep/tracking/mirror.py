@@ -48,12 +48,17 @@ class Client(Protocol):
 
 @dataclass(kw_only=True)
 class _Mirrored:
-    """A run between `start_run` and `finish_run`; `remote` None: it waits for one of the open places."""
+    """A run between `start_run` and `finish_run`; `remote` None: it waits for one of the open places.
+
+    newest: the newest row, held back until a later one comes: its evaluation may still follow, and a row that
+        the service has taken (also from a driver that was killed) cannot be completed any more.
+    """
 
     spec: RunSpec
     remote: RemoteRun | None = None
     last_step: int = -1
     last_evaluation: int = -1
+    newest: tuple[int, Row] | None = None
     steps: list[StepRecord] = field(default_factory=list)
     evaluations: list[EvalRecord] = field(default_factory=list)
 
@@ -124,6 +129,7 @@ class MirrorTracker(Tracker):
         remote = run.remote or self._open(run)
         if result is not None:
             self._send(run, remote, [], result.evaluations)
+        self._flush(run, remote)
         del self._runs[run_id]
         remote.finish(run_summary(run.spec, result, state=state), succeeded=result is not None)
         self._open_waiting()
@@ -178,8 +184,8 @@ class MirrorTracker(Tracker):
     def _send(
         self, run: _Mirrored, remote: RemoteRun, steps: list[StepRecord], evaluations: list[EvalRecord]
     ) -> None:
-        # An evaluation may follow its optimizer step in a later call, so each kind has its own last step; a
-        # row behind the last one sent would be refused by the service.
+        # Each kind has its own last step, since an evaluation may follow in a later call than its optimizer
+        # step; a row behind the newest would be refused by the service.
         floor = max(run.last_step, run.last_evaluation)
         new_steps = [
             record
@@ -198,6 +204,16 @@ class MirrorTracker(Tracker):
             if record.optimizer_step % self._every == 0 or record.optimizer_step in evaluated
         ]
         for optimizer_step, row in merge_rows(kept, new_evaluations):
-            remote.log(row, optimizer_step=optimizer_step)
+            if run.newest is not None and run.newest[0] == optimizer_step:
+                row = {**run.newest[1], **row}
+            else:
+                self._flush(run, remote)
+            run.newest = (optimizer_step, row)
         run.last_step = max((record.optimizer_step for record in new_steps), default=run.last_step)
         run.last_evaluation = max(evaluated, default=run.last_evaluation)
+
+    def _flush(self, run: _Mirrored, remote: RemoteRun) -> None:
+        if run.newest is not None:
+            optimizer_step, row = run.newest
+            run.newest = None
+            remote.log(row, optimizer_step=optimizer_step)

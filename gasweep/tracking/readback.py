@@ -53,7 +53,9 @@ def read_back(directory: Path) -> ReadBack:
     by_id: dict[str, list[WandbFile]] = {}
     for path in sorted((directory / WANDB_FOLDER).glob("*run-*/*.wandb")):
         file = read_wandb_file(path)
-        by_id.setdefault(file.run_id, []).append(file)
+        # A driver killed while it opened a run leaves a file without even the run's id.
+        if file.run_id:
+            by_id.setdefault(file.run_id, []).append(file)
     with JournalReader.open(directory) as reader:
         sweep_id = reader.sweep_id
         groups = {file.group.rpartition("-")[2] for files in by_id.values() for file in files}

@@ -44,6 +44,7 @@ def test_a_row_holds_an_optimizer_step_and_its_evaluation_under_the_vocabularys_
         "a", steps=[step, make_step(2, loss=None)], evaluations=[make_eval(0), make_eval(1, loss=3.0)]
     )
     tracker.log("a", steps=[], evaluations=[make_eval(2, loss=2.5)])
+    tracker.close()
     rows = dict(service.runs[0].rows)
     assert list(rows) == [0, 1, 2]
     assert rows[1] == {
@@ -63,12 +64,24 @@ def test_a_row_holds_an_optimizer_step_and_its_evaluation_under_the_vocabularys_
     assert "saving_from_no_sync" not in step_row(make_step(1))
 
 
+def test_a_row_is_sent_once_it_is_complete() -> None:
+    service = FakeService()
+    tracker = MirrorTracker(service)
+    tracker.start_run(make_spec("a"))
+    tracker.log("a", steps=[make_step(1), make_step(2)], evaluations=[])
+    assert [step for step, _ in service.runs[0].rows] == [1]
+    tracker.log("a", steps=[], evaluations=[make_eval(2)])
+    tracker.log("a", steps=[make_step(3)], evaluations=[])
+    assert [("eval_loss" in row, step) for step, row in service.runs[0].rows] == [(False, 1), (True, 2)]
+
+
 def test_a_retried_attempts_repeated_steps_are_ignored() -> None:
     service = FakeService()
     tracker = MirrorTracker(service)
     tracker.start_run(make_spec("a"))
     tracker.log("a", steps=[make_step(i, loss=1.0) for i in range(1, 6)], evaluations=[make_eval(4)])
     tracker.log("a", steps=[make_step(i, loss=2.0) for i in range(3, 8)], evaluations=[make_eval(4)])
+    tracker.close()
     assert [(step, row["loss"]) for step, row in service.runs[0].rows] == [
         (1, 1.0), (2, 1.0), (3, 1.0), (4, 1.0), (5, 1.0), (6, 2.0), (7, 2.0)
     ]  # fmt: skip
@@ -80,6 +93,7 @@ def test_a_resumed_driver_sends_what_the_service_lacks_and_nothing_twice() -> No
     tracker = MirrorTracker(service, history=lambda run_id: journal)
     tracker.start_run(make_spec("a"))
     tracker.log("a", steps=[make_step(i) for i in range(38, 44)], evaluations=[make_eval(40)])
+    tracker.close()
     rows = service.runs[0].rows
     assert [step for step, _ in rows] == list(range(26, 44))
     assert [step for step, row in rows if "eval_loss" in row] == [40]
@@ -118,6 +132,7 @@ def test_every_optimizer_steps_keeps_evaluated_ones() -> None:
     tracker = MirrorTracker(service, every_optimizer_steps=10)
     tracker.start_run(make_spec("a"))
     tracker.log("a", steps=[make_step(i) for i in range(1, 31)], evaluations=[make_eval(0), make_eval(25)])
+    tracker.close()
     assert [step for step, _ in service.runs[0].rows] == [0, 10, 20, 25, 30]
 
 
@@ -161,6 +176,7 @@ def test_the_background_thread_keeps_the_order() -> None:
     for i in range(1, 200):
         tracker.log("a", steps=[make_step(i)], evaluations=[])
     assert tracker.wait(timeout_s=5.0)
-    assert [step for step, _ in service.runs[0].rows] == list(range(1, 200))
+    assert [step for step, _ in service.runs[0].rows] == list(range(1, 199))
     tracker.close()
+    assert [step for step, _ in service.runs[0].rows] == list(range(1, 200))
     assert service.runs[0].summary is not None
