@@ -17,6 +17,7 @@ from gasweep.analysis.trials import StudyRun
 DELAY_SHARE = 0.05
 """A constant delay above this share of the steps at any batch size is flagged."""
 SHAPE_SIGNIFICANCE = 0.01
+TIED_SHARE = 0.25
 
 
 def diagnose(observations: Sequence[Observation], fit: FitResult, runs: Sequence[StudyRun] = ()) -> list[str]:
@@ -40,7 +41,23 @@ def _thin_data(rows: Rows, fit: FitResult) -> list[str]:
         flags.append(
             "one seed per batch size: seed noise cannot be told from misfit, both are in the interval"
         )
-    return flags
+    return [*flags, *_ties(rows)]
+
+
+def _ties(rows: Rows) -> list[str]:
+    """Seeds that agree to the last digit were evaluated too rarely to tell them apart."""
+    plain = rows.exact & (rows.spacing == 0.0)
+    pairs = tied = 0
+    for group in range(len(rows.log_batch)):
+        _, counts = np.unique(rows.low[plain & (rows.group == group)], return_counts=True)
+        pairs += int(counts.sum() * (counts.sum() - 1) / 2)
+        tied += int((counts * (counts - 1) / 2).sum())
+    if pairs == 0 or tied < TIED_SHARE * pairs:
+        return []
+    return [
+        f"{100 * tied / pairs:.0f} % of the seed pairs of one batch size took equal steps: evaluations are coarse, "
+        "and unless their spacing is declared the interval leaves it out"
+    ]
 
 
 def _shape(rows: Rows, fit: FitResult) -> list[str]:

@@ -62,7 +62,7 @@ class Scenario:
 
     def seed_spread(self, index: int) -> float:
         """Standard deviation of log steps between seeds at the batch size of that index."""
-        return self.seed_sd * self.spread_ratio ** (0.5 - index / (self.num_batches - 1))
+        return float(self.seed_sd * self.spread_ratio ** (0.5 - index / (self.num_batches - 1)))
 
 
 def simulate(scenario: Scenario, generator: np.random.Generator) -> list[StudyRun]:

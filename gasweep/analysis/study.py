@@ -9,6 +9,7 @@ from dataclasses import replace
 from gasweep.analysis.diagnostics import diagnose
 from gasweep.analysis.estimate import Estimate
 from gasweep.analysis.fit import FitResult, fit_critical_batch_size
+from gasweep.analysis.growth import growth
 from gasweep.analysis.learning_rate_choice import (
     Bracket,
     RateChoice,
@@ -49,7 +50,7 @@ def fit_study(
     for name in dict.fromkeys(run.target for run in named):
         members = [run for run in named if run.target == name]
         reports.append(_report(name or "target", None, members, base_batch_size, noise))
-    return StudyReport(targets=tuple(reports))
+    return StudyReport(targets=tuple(reports), growth=tuple(growth(reports)) if len(reports) > 1 else ())
 
 
 def _report(

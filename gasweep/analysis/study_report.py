@@ -90,11 +90,36 @@ class TargetReport:
 
 
 @dataclass(frozen=True, kw_only=True)
-class StudyReport:
-    targets: tuple[TargetReport, ...]
+class GrowthPoint:
+    """B_crit up to `target`, and of the stretch from the target before it (None for the first)."""
+
+    target: str
+    critical_batch_size: Estimate
+    previous_target: str | None
+    local_critical_batch_size: Estimate | None
 
     def to_dict(self) -> dict[str, Any]:
-        return {"targets": [target.to_dict() for target in self.targets]}
+        local = self.local_critical_batch_size
+        return {
+            "target": self.target,
+            "critical_batch_size": self.critical_batch_size.to_dict(),
+            "previous_target": self.previous_target,
+            "local_critical_batch_size": local.to_dict() if local else None,
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudyReport:
+    """growth: one point per target, easiest first, where there are several; see `gasweep.analysis.growth`."""
+
+    targets: tuple[TargetReport, ...]
+    growth: tuple[GrowthPoint, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "targets": [target.to_dict() for target in self.targets],
+            "growth": [point.to_dict() for point in self.growth],
+        }
 
 
 def _seed_dict(item: Observation, is_outlier: bool) -> dict[str, Any]:
