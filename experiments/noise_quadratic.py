@@ -90,6 +90,7 @@ class Keep:
 def spec(strategy: str, layout: tuple[int, int, int], *, data_seed: int) -> RunSpec:
     config = SweepConfig(task={"_target_": "gasweep.tasks.NoisyQuadratic", **TASK}, strategy=strategy)
     config.data.seed = data_seed
+    config.budget.max_optimizer_steps = 10**9
     config.noise_scale.every_optimizer_steps = 1
     b, n, g = layout
     return RunSpec(

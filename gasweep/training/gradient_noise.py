@@ -21,7 +21,8 @@ from gasweep.training.gradient_noise_adam import adam_preconditioner
 from gasweep.training.gradient_noise_cadence import Cadence
 from gasweep.training.gradient_noise_hooks import ModelGradients
 from gasweep.training.gradient_noise_ranks import RankTable, Results, StepUnits
-from gasweep.training.gradient_noise_recorder import Group, NormRecorder
+from gasweep.training.gradient_noise_recorded import Group
+from gasweep.training.gradient_noise_recorder import NormRecorder
 
 Step = NoiseMeasurement | NotMeasured
 

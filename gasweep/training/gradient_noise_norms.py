@@ -27,12 +27,14 @@ def norm(tensor: Tensor) -> Tensor:
 
 
 def norms(tensors: list[Tensor]) -> Tensor:
-    """`norm` of each, shape [len(tensors)]; one multi-tensor kernel for what a GPU holds."""
+    """`norm` of each, shape [len(tensors)], in one multi-tensor call where that is as exact."""
     if not tensors:
         return torch.zeros(0)
-    if all(tensor.is_cuda and not tensor.is_sparse for tensor in tensors):
-        dtype = torch.promote_types(torch.float32, tensors[0].dtype)
-        return torch.stack(list(torch._foreach_norm(tensors, 2, dtype=dtype)))
+    first = tensors[0]
+    fused = first.is_cuda or all(tensor.numel() <= _SERIAL for tensor in tensors)
+    if fused and all(_is_plain(tensor) and tensor.dtype == first.dtype for tensor in tensors):
+        wide = _wide(first.dtype)
+        return torch.stack(torch._foreach_norm(tensors, 2, dtype=None if wide == first.dtype else wide))
     return torch.stack([norm(tensor) for tensor in tensors])
 
 
@@ -67,6 +69,10 @@ def _vector_norm(values: Tensor, *, dim: int | None = None, dtype: torch.dtype |
 
 def _wide(dtype: torch.dtype) -> torch.dtype:
     return torch.promote_types(torch.float32, dtype)
+
+
+def _is_plain(tensor: Tensor) -> bool:
+    return not tensor.is_sparse and not tensor.is_complex()
 
 
 def _values(tensor: Tensor) -> Tensor:

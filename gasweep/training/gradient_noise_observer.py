@@ -18,7 +18,8 @@ from gasweep.training.gradient_noise_adam import adam_preconditioner
 from gasweep.training.gradient_noise_cadence import Cadence
 from gasweep.training.gradient_noise_hooks import is_dtensor, leading_elements, shard_of
 from gasweep.training.gradient_noise_ranks import RankTable, StepUnits
-from gasweep.training.gradient_noise_recorder import Group, NormRecorder
+from gasweep.training.gradient_noise_recorded import Group
+from gasweep.training.gradient_noise_recorder import NormRecorder
 from gasweep.training.observer import GradientObserver
 from gasweep.training.parts import MicroBatch, StepPlan, TrainingParts
 
@@ -62,8 +63,18 @@ class NoiseObserver(GradientObserver):
         self._left_out: str | None = None
         self._loss_scale = 1.0
         self._asked_s: float | None = None
+        self._hooks = contextlib.ExitStack()
+        self._coming: Iterator[Group] = iter(())
+
+    @property
+    def spacing(self) -> int | None:
+        """k, the optimizer steps from one measured step to the next; None while it is being found."""
+        if self._splits_at is not None:
+            return self._every or SPLIT_EVERY
+        return self._cadence.every
 
     def observes(self, *, optimizer_step: int, contributions: int, effective_batch_size: int) -> bool:
+        self._hooks.close()
         self._splits_at = self._split_size(effective_batch_size)
         if self._splits_at is not None:
             return optimizer_step % (self._every or SPLIT_EVERY) == 0
@@ -85,6 +96,10 @@ class NoiseObserver(GradientObserver):
             preconditioner=adam, keeps_sum=self._by_items or (self._is_sharded and adam is not None)
         )
         self._loss_scale = self.parts.precision.loss_scale()
+        self._hooks.close()
+        if self._left_out is None:
+            hook = self._grain_hook if self._bitwise else self._recorder.hook
+            self._hooks.enter_context(self.parts.strategy.own_gradients(hook))
 
     def around(self, micro_batch: MicroBatch) -> AbstractContextManager[object]:
         if self._left_out is not None:
@@ -92,6 +107,7 @@ class NoiseObserver(GradientObserver):
         return self._grains(micro_batch) if self._bitwise else self._one_group(micro_batch)
 
     def end_step(self, plan: StepPlan) -> dict[str, float | Tensor]:
+        self._hooks.close()
         if self._left_out is not None:
             return dict(noise_fields(NotMeasured(reason=self._left_out)))
         shard = self.parts.strategy.shard
@@ -120,33 +136,23 @@ class NoiseObserver(GradientObserver):
 
     @contextlib.contextmanager
     def _one_group(self, micro_batch: MicroBatch) -> Iterator[None]:
-        self._recorder.begin_group(_group(len(micro_batch.indices), micro_batch.num_items))
         # Without items the gradient counts as 0, whatever the backward makes of a mean of nothing.
-        silent = micro_batch.num_items == 0
-        hooks = contextlib.nullcontext() if silent else self.parts.strategy.own_gradients(self._recorder.hook)
-        with hooks:
-            yield
+        self._recorder.begin_group(_group(len(micro_batch.indices), micro_batch.num_items))
+        yield
         self._recorder.end_group()
 
     @contextlib.contextmanager
     def _grains(self, micro_batch: MicroBatch) -> Iterator[None]:
         """The accumulator runs one backward per grain, in order; ranks short of grains join with none."""
-        groups = iter(self._grain_groups(micro_batch))
-        none = _group(0, 0)
-        counts = False
+        self._coming = iter(self._grain_groups(micro_batch))
+        yield
 
-        def hook(index: int, gradient: Tensor) -> None:
-            nonlocal counts
-            if not self._recorder.is_open:
-                group = next(groups, none)
-                counts = group.num_items > 0
-                self._recorder.begin_group(group)
-                torch.autograd.Variable._execution_engine.queue_callback(self._recorder.end_group)
-            if counts:
-                self._recorder.hook(index, gradient)
-
-        with self.parts.strategy.own_gradients(hook):
-            yield
+    def _grain_hook(self, index: int, gradient: Tensor) -> None:
+        recorder = self._recorder
+        if not recorder.is_open:
+            recorder.begin_group(next(self._coming, _group(0, 0)))
+            torch.autograd.Variable._execution_engine.queue_callback(recorder.end_group)
+        recorder.hook(index, gradient)
 
     def _grain_groups(self, micro_batch: MicroBatch) -> list[Group]:
         start, task, data = micro_batch.start, self.parts.task, self.parts.data

@@ -20,7 +20,7 @@ from gasweep.analysis.noise_scale import (
 from gasweep.analysis.noise_scale_items import GroupSums, measure_item_groups
 from gasweep.analysis.noise_scale_records import Metric
 from gasweep.errors import MeasurementError
-from gasweep.training.gradient_noise_recorder import Recorded
+from gasweep.training.gradient_noise_recorded import Recorded
 
 IN_PIECES = "a gradient arrived in several pieces"
 UNEQUAL_SHARDED = "unequal groups weighed equally, gradients sharded"

@@ -3,73 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
 from gasweep.training.gradient_noise_norms import dot, head, norm, norms, weighted_square
+from gasweep.training.gradient_noise_recorded import Group, Recorded
 
 _SMALL = 65536
-_SAMPLED_PARAMETERS = 8
+_SAMPLED_PARAMETERS = 4
 _SAMPLED_ELEMENTS = 8
 
 OwnPart = Callable[[int, Tensor], Tensor]
 Preconditioner = Callable[[int], Tensor]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Group:
-    """One backward's examples.
-
-    num_items: what its loss sums or averages over; the number of examples where that is not tokens.
-    cross_weight: what its gradient counts in Σ (T_i / n_i) s_i, up to the step's common factor.
-    """
-
-    num_examples: int
-    num_items: float
-    cross_weight: float
-
-
-@dataclass(kw_only=True)
-class Recorded:
-    """One finished step on this rank, in the units of the gradients as hooked; fp64 on the CPU.
-
-    sq_norms: [groups, parameters], |h|² of each group's whole gradient; own_sq_norms, adam_sq_norms: the same
-        on the coordinates this rank owns, the latter weighted by P. Groups without examples are left out.
-    cross, adam_cross: [parameters], (Σ cross_weight · h) · final gradient on the owned coordinates, or None.
-    final_sq_norms, adam_final_sq_norms: [parameters], of the final gradient's owned coordinates.
-    sample, final_sample: [elements], Σ h of all groups, and the final gradient, at a few fixed coordinates;
-        the final one is 0 where another rank owns them.
-    low_precision: whether any gradient was held in 16 bits.
-    in_pieces: whether a parameter's gradient came in more than one piece that was not expected to.
-    """
-
-    groups: list[Group]
-    sq_norms: Tensor
-    own_sq_norms: Tensor
-    final_sq_norms: Tensor
-    adam_sq_norms: Tensor | None
-    adam_final_sq_norms: Tensor | None
-    cross: Tensor | None
-    adam_cross: Tensor | None
-    sample: Tensor
-    final_sample: Tensor
-    low_precision: bool
-    in_pieces: bool
-
-
-@dataclass(kw_only=True)
 class _OpenGroup:
-    group: Group
-    indices: list[int] = field(default_factory=list)
-    sq_parts: list[Tensor] = field(default_factory=list)
-    own_indices: list[int] = field(default_factory=list)
-    own_parts: list[Tensor] = field(default_factory=list)
-    adam_parts: list[Tensor] = field(default_factory=list)
-    held_indices: list[int] = field(default_factory=list)
-    held: list[Tensor] = field(default_factory=list)
-    pieces: dict[int, Tensor] = field(default_factory=dict)
+    """One group's norms by parameter; small gradients are held until it ends and normed in one call."""
+
+    def __init__(self, group: Group) -> None:
+        self.group = group
+        self.is_silent = group.num_examples == 0 or group.num_items == 0
+        self.seen: set[int] = set()
+        self.norms: dict[int, Tensor] = {}
+        self.held: dict[int, Tensor] = {}
+        self.own: dict[int, Tensor] = {}
+        self.adam: dict[int, Tensor] = {}
+        self.pieces: dict[int, Tensor] = {}
 
 
 class NormRecorder:
@@ -131,19 +91,19 @@ class NormRecorder:
         return self._open is not None
 
     def begin_group(self, group: Group) -> None:
-        self._open = _OpenGroup(group=group)
+        self._open = _OpenGroup(group)
 
-    @torch.no_grad()
     def hook(self, index: int, gradient: Tensor) -> None:
-        """One parameter's gradient of the open group."""
+        """One parameter's gradient of the open group; ignored outside any."""
         opened = self._open
-        assert opened is not None, "a gradient arrived outside any group"
-        if opened.group.num_examples == 0:
+        if opened is None or opened.is_silent:
             return
+        if gradient.requires_grad:
+            gradient = gradient.detach()
         if index in self._in_pieces:
             kept = opened.pieces.get(index)
-            opened.pieces[index] = gradient.detach().clone() if kept is None else kept + gradient
-        elif index in opened.indices or index in opened.held_indices:
+            opened.pieces[index] = gradient.clone() if kept is None else kept + gradient
+        elif index in opened.seen:
             self._surprised = True
             self._in_pieces.add(index)
         else:
@@ -154,18 +114,18 @@ class NormRecorder:
         opened = self._open
         assert opened is not None, "no group is open"
         self._open = None
-        for index, gradient in opened.pieces.items():
-            self._see(opened, index, gradient)
         if opened.group.num_examples == 0:
             return
-        parts = [part for part in (_stack(opened.sq_parts), norms(opened.held)) if len(part)]
-        row = torch.cat(parts) if parts else torch.zeros(0)
+        for index, gradient in opened.pieces.items():
+            self._see(opened, index, gradient)
+        self._sample_heads(opened.held)
+        indices = [*opened.norms, *opened.held]
         self._groups.append(opened.group)
-        self._rows.append((opened.indices + opened.held_indices, row))
+        self._rows.append((indices, _join(list(opened.norms.values()), norms(list(opened.held.values())))))
         if self._preconditioner is not None:
-            self._adam_rows.append((opened.own_indices, _stack(opened.adam_parts)))
+            self._adam_rows.append((list(opened.adam), _stack(list(opened.adam.values()))))
         if self._sees_own_norms:
-            self._own_rows.append((opened.own_indices, _stack(opened.own_parts)))
+            self._own_rows.append((list(opened.own), _stack(list(opened.own.values()))))
 
     @property
     def _sees_own_norms(self) -> bool:
@@ -197,25 +157,32 @@ class NormRecorder:
         return self._recorded(dense, sample, final_sample, low_precision=low)
 
     def _see(self, opened: _OpenGroup, index: int, gradient: Tensor) -> None:
-        if index in self._sampled:
-            first = head(gradient, self._head_sizes[index])
-            self._sample[index] = first if index not in self._sample else self._sample[index].add_(first)
-            self._low_precision |= gradient.dtype.itemsize < 4
+        opened.seen.add(index)
         if self._preconditioner is not None or self._keeps_sum:
-            own = gradient if self._own_part is None else self._own_part(index, gradient)
-            opened.own_indices.append(index)
-            if self._sees_own_norms:
-                opened.own_parts.append(norm(own))
-            if self._preconditioner is not None:
-                opened.adam_parts.append(weighted_square(own, self._preconditioner(index)))
-            if self._keeps_sum:
-                self._add(index, own, opened.group.cross_weight)
+            self._see_own(opened, index, gradient)
         if gradient.numel() <= _SMALL and not gradient.is_sparse:
-            opened.held_indices.append(index)
-            opened.held.append(gradient.detach())
+            opened.held[index] = gradient
         else:
-            opened.indices.append(index)
-            opened.sq_parts.append(norm(gradient))
+            opened.norms[index] = norm(gradient)
+            self._sample_heads({index: gradient})
+
+    def _see_own(self, opened: _OpenGroup, index: int, gradient: Tensor) -> None:
+        own = gradient if self._own_part is None else self._own_part(index, gradient)
+        if self._sees_own_norms:
+            opened.own[index] = norm(own)
+        if self._preconditioner is not None:
+            opened.adam[index] = weighted_square(own, self._preconditioner(index))
+        if self._keeps_sum:
+            self._add(index, own, opened.group.cross_weight)
+
+    def _sample_heads(self, gradients: dict[int, Tensor]) -> None:
+        for index in self._sampled:
+            if index in gradients:
+                gradient = gradients[index]
+                first = head(gradient, self._head_sizes[index])
+                kept = self._sample.get(index)
+                self._sample[index] = first if kept is None else kept.add_(first)
+                self._low_precision |= gradient.dtype.itemsize < 4
 
     def _add(self, index: int, gradient: Tensor, weight: float) -> None:
         kept = self._sum.get(index)
@@ -287,6 +254,13 @@ class NormRecorder:
             low_precision=low_precision,
             in_pieces=self._surprised,
         )
+
+
+def _join(values: list[Tensor], row: Tensor) -> Tensor:
+    if not values:
+        return row
+    stacked = torch.stack(values)
+    return torch.cat([stacked, row.to(stacked.device)]) if len(row) else stacked
 
 
 def _stack(values: list[Tensor]) -> Tensor:

@@ -22,7 +22,7 @@ from gasweep.training.process import ProcessContext
 from tests.training.ranks import run_on_ranks
 from tests.training.toys import toy_spec, train_toy
 
-ALWAYS = {"every_optimizer_steps": 1}
+ALWAYS = {"enabled": True, "every_optimizer_steps": 1}
 
 
 def spec(layout, **kwargs):

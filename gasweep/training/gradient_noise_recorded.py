@@ -1,0 +1,48 @@
+"""What a rank knows of one measured optimizer step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class Group:
+    """One backward's examples.
+
+    num_items: what its loss sums or averages over; the number of examples where that is not tokens.
+    cross_weight: what its gradient counts in Σ (T_i / n_i) s_i, up to the step's common factor.
+    """
+
+    num_examples: int
+    num_items: float
+    cross_weight: float
+
+
+@dataclass(kw_only=True)
+class Recorded:
+    """One finished step on this rank, in the units of the gradients as hooked; fp64 on the CPU.
+
+    sq_norms: [groups, parameters], |h|² of each group's whole gradient; own_sq_norms, adam_sq_norms: the same
+        on the coordinates this rank owns, the latter weighted by P. Groups without examples are left out.
+    cross, adam_cross: [parameters], (Σ cross_weight · h) · final gradient on the owned coordinates, or None.
+    final_sq_norms, adam_final_sq_norms: [parameters], of the final gradient's owned coordinates.
+    sample, final_sample: [elements], Σ h of all groups, and the final gradient, at a few fixed coordinates;
+        the final one is 0 where another rank owns them.
+    low_precision: whether any gradient was held in 16 bits.
+    in_pieces: whether a parameter's gradient came in more than one piece that was not expected to.
+    """
+
+    groups: list[Group]
+    sq_norms: Tensor
+    own_sq_norms: Tensor
+    final_sq_norms: Tensor
+    adam_sq_norms: Tensor | None
+    adam_final_sq_norms: Tensor | None
+    cross: Tensor | None
+    adam_cross: Tensor | None
+    sample: Tensor
+    final_sample: Tensor
+    low_precision: bool
+    in_pieces: bool
