@@ -108,8 +108,28 @@ def _misbehave(behaviour: str, should_stop: Any) -> None:
     if behaviour == "spin":
         while not should_stop():
             time.sleep(0.01)
+    if behaviour == "pollute":
+        _pollute()
     if behaviour == "leave":
         raise SystemExit(3)
+
+
+def _pollute() -> None:
+    import random
+
+    import numpy as np
+    import torch
+
+    torch.set_default_dtype(torch.float64)
+    torch.set_num_threads(3)
+    torch.use_deterministic_algorithms(True)
+    torch.set_float32_matmul_precision("medium")
+    torch.set_grad_enabled(False)
+    torch.manual_seed(99)
+    np.random.seed(99)
+    random.seed(99)
+    os.environ["POLLUTED"] = "1"
+    os.chdir("/")
 
 
 def _agree(value: float) -> float:

@@ -34,7 +34,7 @@ def kind(request: pytest.FixtureRequest) -> str:
 def backend(kind: str, request: pytest.FixtureRequest) -> Iterator[Any]:
     if kind == "ray":
         shared = request.getfixturevalue("ray_backend")
-        wait_for_workers(shared, 2)
+        wait_for_workers(shared, 4)
         yield shared
         return
     made: Any
@@ -150,7 +150,7 @@ def test_a_lost_process_is_reported_and_replaced(
     assert isinstance(end, Failed)
     assert end.cause is Cause.PROCESS_DEATH
     assert end.retryable
-    wait_for_workers(backend, 2)
+    wait_for_workers(backend, backend.capacity().num_workers)
     assert isinstance(ends(run(backend, tmp_path, "ok", world_size=2))[0], Finished)
 
 
