@@ -13,7 +13,7 @@ from typing import Any, cast
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 from torch.utils.hooks import RemovableHandle
@@ -55,7 +55,7 @@ class FsdpStrategy(Strategy):
         broadcast_from_rank_0(module)
         policy = _policy(module)
         names = [name for name, parameter in module.named_parameters() if parameter.requires_grad]
-        mesh = init_device_mesh(torch.device(self.process.device).type, (self.process.world_size,))
+        mesh = self._data_mesh(module)
         for unit in [*(units or []), module]:
             fully_shard(
                 unit,
@@ -154,6 +154,10 @@ class FsdpStrategy(Strategy):
         self.__dict__.pop("_units", None)
         self.__dict__.pop("_root", None)
         super().close()
+
+    def _data_mesh(self, module: nn.Module) -> DeviceMesh:
+        """What `module` is sharded over, once whatever splits its layers has been applied."""
+        return init_device_mesh(torch.device(self.process.device).type, (self.process.world_size,))
 
     @contextlib.contextmanager
     def _held(self) -> Iterator[None]:

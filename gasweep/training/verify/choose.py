@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from gasweep.batching import partition_step, solve_accumulation_steps
+from gasweep.batching import partition_step
 from gasweep.config.plan import plan_sweep
 from gasweep.config.run_spec import Layout, RunSpec
 from gasweep.config.schema import SweepConfig
@@ -72,10 +72,7 @@ def _layouts(run: RunSpec, own: list[Layout], *, max_world_size: int) -> list[La
 
 def _solve(total: int, b: int, n: int, unit: int) -> Layout | None:
     try:
-        partition_step(effective_batch_size=total, micro_batch_size=b, world_size=n, unit=unit)
-        steps = solve_accumulation_steps(
-            effective_batch_size=total, micro_batch_size=b, world_size=n, incomplete_groups=True
-        )
+        partition = partition_step(effective_batch_size=total, micro_batch_size=b, world_size=n, unit=unit)
     except BatchError:
         return None
-    return Layout(micro_batch_size=b, world_size=n, accumulation_steps=steps)
+    return Layout(micro_batch_size=b, world_size=n, accumulation_steps=partition.accumulation_steps)
