@@ -55,8 +55,8 @@ def _ties(rows: Rows) -> list[str]:
     if pairs == 0 or tied < TIED_SHARE * pairs:
         return []
     return [
-        f"{100 * tied / pairs:.0f} % of the seed pairs of one batch size took equal steps: evaluations are coarse, "
-        "and unless their spacing is declared the interval leaves it out"
+        f"{100 * tied / pairs:.0f} % of the seed pairs of one batch size took equal steps: evaluations are "
+        "coarse, and unless their spacing is declared the interval leaves it out"
     ]
 
 

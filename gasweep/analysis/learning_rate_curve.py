@@ -19,12 +19,12 @@ from scipy.special import logsumexp
 
 from gasweep.analysis.likelihood import Array
 
-CURVATURES = np.geomspace(0.03, 6.0, 25)
+CURVATURES = np.geomspace(0.03, 6.0, 121)
 NUM_PLACES = 61
 LARGEST_STABLE_RATIO = 1.95
 DIVERGENCE_MARGIN = 1.25
 """A rate that diverges is taken to be at least this many times the best one."""
-FLOOR_SD = 0.003
+FLOOR_SD = 0.006
 """Standard deviation of a mean's departure from any smooth curve, in log steps."""
 
 

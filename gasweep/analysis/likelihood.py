@@ -92,7 +92,7 @@ def build_rows(observations: Sequence[Observation]) -> Rows:
         if all(item.is_reached for item in items):
             mean = math.fsum(item.log_interval[1] for item in items) / len(items)
             rows.append((batch, -math.inf, mean, 1.0 / len(items), 0.0, 0.0, True))
-    rows.sort(key=lambda row: row[0])
+    rows.sort()
     batches = sorted({row[0] for row in rows})
     index = {batch: k for k, batch in enumerate(batches)}
     columns = [np.array([row[k] for row in rows], dtype=np.float64) for k in range(1, 6)]
