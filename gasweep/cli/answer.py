@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from gasweep.analysis.steps_to_target import TargetRule
 from gasweep.report.numbers import number
 from gasweep.report.tables import estimate_lines, steps_table
 from gasweep.results.columns import run_row
@@ -25,25 +27,43 @@ class LabelledStudy:
 
     label: str
     study: dict[str, Any]
+    axes: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """Everything a finished, or interrupted, sweep can say."""
+    """Everything a finished, or interrupted, sweep can say; or a file of measurements.
+
+    unit: what batch sizes and E_min count, "examples" or "tokens".
+    """
 
     directory: Path
     studies: list[LabelledStudy]
     spreads: list[Spread]
+    unit: str = "examples"
     rows: list[dict[str, Any]] = field(default_factory=list)
     plots: list[Path] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:
         """`fit`'s object, with the spreads and the files beside its targets."""
         return {
-            "targets": [target for entry in self.studies for target in entry.study["targets"]],
+            **self.fit_dict(),
             "spreads": [spread.to_dict() for spread in self.spreads],
             "plots": [str(path) for path in self.plots],
             "directory": str(self.directory),
+        }
+
+    def fit_dict(self) -> dict[str, Any]:
+        """`fit`'s object: the targets of all settings; how B_crit grows over several targets of one."""
+        growth = [
+            {"axes": entry.axes, **point}
+            for entry in self.studies
+            for point in entry.study.get("growth") or ()
+        ]
+        return {
+            "targets": [target for entry in self.studies for target in entry.study["targets"]],
+            "unit": self.unit,
+            **({"growth": growth} if growth else {}),
         }
 
     def summary(self) -> dict[str, Any]:
@@ -90,13 +110,26 @@ class Answer:
         return ["stored in", *lines, *(f"  {'plot':<18} {path}" for path in self.plots)]
 
 
-def answer_of(directory: Path, *, plot: bool = True) -> Answer:
-    """Read the journal, fit, and (re)draw the plots below `directory`. Works while a driver writes."""
+def answer_of(
+    directory: Path,
+    *,
+    plot: bool = True,
+    targets: Sequence[TargetRule] | None = None,
+    base_batch_size: float | None = None,
+) -> Answer:
+    """Read the journal, fit, and (re)draw the plots below `directory`. Works while a driver writes.
+
+    targets: others than the sweep's own. base_batch_size: see `fit_study`.
+    """
     with JournalReader.open(directory) as reader:
-        reports = fit_sweep(reader) if stored_targets(reader) else []
+        rules = stored_targets(reader) if targets is None else targets
+        reports = fit_sweep(reader, targets=rules, base_batch_size=base_batch_size) if rules else []
         scatter = spreads(reader, reports)
         rows = [run_row(run, reader.result(run.run_id)) for run in reader.runs()]
-    studies = [LabelledStudy(label=entry.setting.label, study=entry.to_dict()) for entry in reports]
+    studies = [
+        LabelledStudy(label=entry.setting.label, study=entry.to_dict(), axes=entry.setting.axes)
+        for entry in reports
+    ]
     plots = [path for entry in studies for path in draw(entry, directory)] if plot else []
     return Answer(directory=directory, studies=studies, spreads=scatter, rows=rows, plots=plots)
 
@@ -105,12 +138,22 @@ def draw(entry: LabelledStudy, folder: Path) -> list[Path]:
     """The PNGs of one study; settings of extra axes get names of their own."""
     from gasweep.report.plots import plot_critical_batch_size, plot_learning_rates
 
-    slug = re.sub(r"[^A-Za-z0-9.]+", "-", entry.label).strip("-")
-    suffix = f"-{slug}" if slug else ""
     return [
-        plot_critical_batch_size(entry.study, folder / f"{PLOT_NAME}{suffix}.png"),
-        plot_learning_rates(entry.study, folder / f"{RATES_PLOT_NAME}{suffix}.png"),
+        plot_critical_batch_size(entry.study, _named(folder / f"{PLOT_NAME}.png", entry)),
+        plot_learning_rates(entry.study, _named(folder / f"{RATES_PLOT_NAME}.png", entry)),
     ]
+
+
+def draw_to(studies: Sequence[LabelledStudy], path: Path) -> list[Path]:
+    """Both curves of each study at `path`, settings of extra axes beside it."""
+    from gasweep.report.plots import plot_critical_batch_size
+
+    return [plot_critical_batch_size(entry.study, _named(path, entry)) for entry in studies]
+
+
+def _named(path: Path, entry: LabelledStudy) -> Path:
+    slug = re.sub(r"[^A-Za-z0-9.]+", "-", entry.label).strip("-")
+    return path.with_name(f"{path.stem}-{slug}.png" if slug else f"{path.stem}.png")
 
 
 def spread_lines(spread: Spread) -> list[str]:

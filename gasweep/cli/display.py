@@ -24,11 +24,16 @@ MAX_LINES_PER_S = 5.0
 
 
 class Display(Observer):
-    """Keeps a SweepView up to date; subclasses show it. on_start: called once the driver has taken up."""
+    """Keeps a SweepView up to date; subclasses show it.
+
+    on_start: called once the driver has taken up the sweep.
+    has_seen_an_end: whether a run has ended since; not so where all had ended before.
+    """
 
     def __init__(self, name: str, *, on_start: Callable[[], object] = lambda: None) -> None:
         self.sweep = SweepView(name=name, runs={})
         self._on_start = on_start
+        self.has_seen_an_end = False
 
     def sweep_started(self, specs: list[RunSpec], *, states: dict[str, RunState], capacity: Capacity) -> None:
         self.sweep = view_of_specs(self.sweep.name, specs, states)
@@ -42,6 +47,7 @@ class Display(Observer):
     def run_changed(self, spec: RunSpec, state: RunState, *, reason: str | None, attempt: int) -> None:
         run = self.sweep.runs[spec.run_id]
         run.state, run.reason, run.num_attempts, run.changed_s = state, reason, attempt, now_s()
+        self.has_seen_an_end = self.has_seen_an_end or state is not RunState.RUNNING
 
     def run_progress(self, spec: RunSpec, *, steps: list[StepRecord], evaluations: list[EvalRecord]) -> None:
         self.sweep.runs[spec.run_id].take_progress(steps, evaluations)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from gasweep.cli.answer import answer_of
 from gasweep.cli.output import print_json, print_lines
 from gasweep.cli.prepare import require_sweep
 
@@ -17,6 +16,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(arguments: argparse.Namespace) -> int:
+    from gasweep.cli.answer import answer_of
     from gasweep.report.from_sweep import read_report
     from gasweep.report.html import write_report
 

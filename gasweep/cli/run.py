@@ -4,22 +4,6 @@ write a checkpoint), a second one at once; the same command goes on from there."
 from __future__ import annotations
 
 import argparse
-import sys
-from typing import TYPE_CHECKING
-
-from gasweep.cli.answer import Answer, answer_of
-from gasweep.cli.display import open_display
-from gasweep.cli.output import print_json, print_lines
-from gasweep.cli.prepare import Prepared, prepare
-from gasweep.report.tables import collapse_lines
-from gasweep.results.states import RunState
-from gasweep.tracking.create import catch_up, create_tracker
-
-if TYPE_CHECKING:
-    from gasweep.scheduling.sweep import SweepOutcome
-    from gasweep.tracking.base import Tracker
-
-INTERRUPTED = 130
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,66 +15,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(arguments: argparse.Namespace) -> int:
-    prepared = prepare(arguments.config, arguments.overrides, directory=arguments.dir)
-    plan = prepared.plan
-    progress = sys.stderr if arguments.json else None
-    collapse = collapse_lines(
-        num_points=len(plan.points), num_runs=len(plan.runs), num_probes=len(plan.probes)
-    )
-    left_out = [f"left out: {item.point}: {item.reason}" for item in plan.rejected]
-    print_lines([*collapse, *plan.notes, *left_out], file=progress)
-    tracker = create_tracker(prepared.config, prepared.directory)
-    try:
-        outcome = _drive(prepared, tracker, retry_failed=arguments.retry_failed, as_json=arguments.json)
-        answer = answer_of(prepared.directory)
-        if outcome.exit_code != INTERRUPTED:
-            tracker.summarize(answer.summary(), table=answer.table(), images=answer.plots)
-    finally:
-        tracker.close()
-    if arguments.json:
-        print_json(_as_json(prepared, outcome, answer))
-    else:
-        _print(prepared, outcome, answer, collapse=collapse)
-    return outcome.exit_code
+    from gasweep.cli.driving import run_and_answer
 
-
-def _drive(prepared: Prepared, tracker: Tracker, *, retry_failed: bool, as_json: bool) -> SweepOutcome:
-    from gasweep.scheduling.sweep import run_sweep
-
-    display = open_display(
-        prepared.config.name,
-        on_start=lambda: catch_up(tracker, prepared.directory),
-        file=sys.stderr if as_json else None,
-    )
-    try:
-        return run_sweep(
-            prepared.plan,
-            directory=prepared.directory,
-            tracker=tracker,
-            observer=display,
-            retry_failed=retry_failed,
-        )
-    finally:
-        display.close()
-
-
-def _print(prepared: Prepared, outcome: SweepOutcome, answer: Answer, *, collapse: list[str]) -> None:
-    counts = ", ".join(f"{number} {state}" for state, number in outcome.counts.items() if number)
-    lines = ["", *collapse, f"runs: {counts}", "", *answer.lines()]
-    if outcome.exit_code == INTERRUPTED:
-        lines += ["", f"stopped; `gasweep run {prepared.directory}` goes on from here"]
-    elif outcome.counts[RunState.FAILED.value]:
-        lines += ["", f"`gasweep run {prepared.directory} --retry-failed` tries the failed runs again"]
-    print_lines(lines)
-
-
-def _as_json(prepared: Prepared, outcome: SweepOutcome, answer: Answer) -> dict[str, object]:
-    plan = prepared.plan
-    return {
-        "exit_code": outcome.exit_code,
-        "num_points": len(plan.points),
-        "num_runs": len(plan.runs),
-        "num_probes": len(plan.probes),
-        "counts": outcome.counts,
-        **answer.to_dict(),
-    }
+    return run_and_answer(arguments)

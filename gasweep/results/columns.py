@@ -44,7 +44,16 @@ RUN_COLUMNS: list[Column] = [
     ("code_revision", str),
 ]
 
-EVALUATION_AXES: list[Column] = [("run_id", str), ("optimizer_step", int), ("contributions_examples", int)]
+# With what tells runs apart, so that the file is a set of curves that `gasweep fit` reads as it is.
+EVALUATION_AXES: list[Column] = [
+    ("run_id", str),
+    ("state", str),
+    ("effective_batch_size", int),
+    ("learning_rate", float),
+    ("seed", int),
+    ("optimizer_step", int),
+    ("contributions_examples", int),
+]
 
 STEP_COLUMNS: list[Column] = [
     ("run_id", str),
@@ -87,6 +96,10 @@ def evaluation_row(run: StoredRun, record: EvalRecord) -> dict[str, Any]:
     """One evaluation; a column per metric."""
     return {
         "run_id": run.run_id,
+        "state": run.state.value,
+        "effective_batch_size": run.effective_batch_size,
+        "learning_rate": run.learning_rate,
+        "seed": run.seed,
         "optimizer_step": record.optimizer_step,
         "contributions_examples": record.contributions,
         **record.metrics,

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from gasweep.analysis.cost import GridPoint, StepTime
 from gasweep.analysis.estimate import Estimate
 from gasweep.analysis.steps_to_target import TargetRule
 from gasweep.analysis.study import StudyReport, StudyRun, fit_study
+from gasweep.results.noise import noise_scale_at_target
 from gasweep.results.reader import JournalReader
 from gasweep.results.records import EvalRecord
 from gasweep.results.stored import StoredRun
@@ -20,12 +21,13 @@ from gasweep.results.stored import StoredRun
 class Setting:
     """The convergence runs that share the values of the extra grid axes: one study.
 
-    runs: finished ones, one per (B, learning rate, seed). num_open: runs of the setting without a result.
+    runs: finished ones by run id, one per (B, learning rate, seed). num_open: runs of the setting without a
+        result.
     flags: what its config alone says about every estimate.
     """
 
     axes: dict[str, Any]
-    runs: list[StudyRun]
+    runs: dict[str, StudyRun]
     num_open: int
     flags: list[str]
 
@@ -43,9 +45,9 @@ class SettingReport:
     report: StudyReport
 
     def to_dict(self) -> dict[str, Any]:
-        """`{"targets": [...]}`; each target names the setting's `axes` where there are any."""
-        targets = self.report.to_dict()["targets"]
-        for target in targets:
+        """`fit`'s object; each target names the setting's `axes` where there are any."""
+        content = self.report.to_dict()
+        for target in content["targets"]:
             if self.setting.axes:
                 target["axes"] = self.setting.axes
             if self.setting.num_open:
@@ -53,7 +55,7 @@ class SettingReport:
                     f"{self.setting.num_open} runs have no result yet: the estimates may change"
                 )
             target["flags"] += self.setting.flags
-        return {"targets": targets}
+        return content
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,12 +104,20 @@ def fit_sweep(
     rules = stored_targets(reader) if targets is None else list(targets)
     metric = rules[0].metric if rules else "eval_loss"
     return [
-        SettingReport(
-            setting=setting,
-            report=fit_study(setting.runs, rules, base_batch_size=base_batch_size),
-        )
+        SettingReport(setting=setting, report=_fit(reader, setting, rules, base_batch_size))
         for setting in settings(reader, metric=metric)
     ]
+
+
+def _fit(
+    reader: JournalReader, setting: Setting, rules: Sequence[TargetRule], base: float | None
+) -> StudyReport:
+    report = fit_study(list(setting.runs.values()), rules, base_batch_size=base)
+    targets = tuple(
+        replace(target, noise_scale=noise_scale_at_target(reader, target, setting.runs))
+        for target in report.targets
+    )
+    return replace(report, targets=targets)
 
 
 def settings(reader: JournalReader, *, metric: str) -> list[Setting]:
@@ -123,9 +133,10 @@ def settings(reader: JournalReader, *, metric: str) -> list[Setting]:
     return [
         Setting(
             axes=members[0].axes,
-            runs=[
-                _study_run(run, reader.evaluations(run.run_id), metric) for run in _representatives(members)
-            ],
+            runs={
+                run.run_id: _study_run(run, reader.evaluations(run.run_id), metric)
+                for run in _representatives(members)
+            },
             num_open=sum(not run.finished for run in members),
             flags=_schedule_flags(members[0].spec["config"]["schedule"]),
         )

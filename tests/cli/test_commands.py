@@ -11,7 +11,7 @@ import pytest
 from gasweep.cli.main import main
 from gasweep.results.journal import Journal
 from gasweep.results.states import RunState
-from tests.results.planted import BATCHES, CRITICAL, RATES, plant
+from tests.results.planted import BATCHES, CRITICAL, MIN_STEPS, RATES, plant
 
 CONFIG = """
 name: small
@@ -126,7 +126,7 @@ def test_status_of_a_sweep_whose_driver_has_only_begun(tmp_path: Path, capsys: C
 
 def test_fit_json_has_the_fixed_shape_and_the_truth(tmp_path: Path, capsys: Capture) -> None:
     fit = json_of(capsys, "fit", str(plant(tmp_path / "s")))
-    assert set(fit) == {"targets"}
+    assert set(fit) == {"targets", "unit"}
     (target,) = fit["targets"]
     estimates = (
         "critical_batch_size",
@@ -178,3 +178,59 @@ def test_settings_of_extra_axes_are_answered_apart(tmp_path: Path, capsys: Captu
         "critical_batch_size-task.width-128.png",
         "learning_rates-task.width-128.png",
     ]
+
+
+def write_table(path: Path) -> Path:
+    lines = ["bsz,lr,run_seed,optimizer_steps,done"]
+    for batch in BATCHES:
+        for seed in range(3):
+            steps = MIN_STEPS * (1 + CRITICAL / batch) * (1 + 0.02 * (seed - 1))
+            lines.append(f"{batch},0.1,{seed},{steps},yes")
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def test_fit_reads_anyones_table(tmp_path: Path, capsys: Capture) -> None:
+    table = write_table(tmp_path / "steps.csv")
+    columns = ["--column", "batch_size=bsz", "--column", "seed=run_seed", "--column", "reached=done"]
+    fit = json_of(capsys, "fit", str(table), *columns, "--plot", str(tmp_path / "fit.png"))
+    (target,) = fit["targets"]
+    assert target["critical_batch_size"]["value"] == pytest.approx(CRITICAL, rel=0.05)
+    assert fit["plots"] == [str(tmp_path / "fit.png")]
+    assert (tmp_path / "fit.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_fit_reads_what_export_wrote(tmp_path: Path, capsys: Capture) -> None:
+    directory = plant(tmp_path / "s")
+    json_of(capsys, "export", str(directory), "--out", str(tmp_path))
+    own = json_of(capsys, "fit", str(directory))["targets"][0]
+    arguments = ["--metric", "eval_loss", "--target", "0.5"]
+    read = json_of(capsys, "fit", str(tmp_path / "evaluations.csv"), *arguments)["targets"][0]
+    for name in ("critical_batch_size", "min_steps", "min_examples"):
+        assert read[name]["value"] == pytest.approx(own[name]["value"], rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "no column for batch_size"),
+        (["--column", "batch_size"], "--column 'batch_size' must have the form NAME=VALUE"),
+        (["--column", "batch_size=bzs"], "did you mean 'bsz'?"),
+        (["--column", "batch_size=bsz", "--target", "0.5"], "holds steps to target, not curves"),
+        (["--column", "batch_size=bsz", "--column", "reached=lr"], "steps.csv line 2"),
+        (["--metric", "eval_loss"], "no column 'eval_loss'"),
+    ],
+)
+def test_fit_names_what_it_cannot_use(words: list[str], said: str, tmp_path: Path, capsys: Capture) -> None:
+    assert main(["fit", str(write_table(tmp_path / "steps.csv")), *words]) == 2
+    error = capsys.readouterr().err
+    assert said in error
+    assert error.count("\n") == 1
+
+
+def test_fit_takes_another_target_for_a_sweep(tmp_path: Path, capsys: Capture) -> None:
+    directory = str(plant(tmp_path / "s"))
+    fit = json_of(capsys, "fit", directory, "--target", "0.75", "--target", "0.5", "--base-batch-size", "8")
+    assert [target["target"] for target in fit["targets"]] == ["eval_loss <= 0.75", "eval_loss <= 0.5"]
+    assert fit["targets"][0]["min_steps"]["value"] == pytest.approx(MIN_STEPS / 2, rel=0.05)
+    assert len(fit["growth"]) == 2

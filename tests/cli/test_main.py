@@ -39,6 +39,14 @@ def test_help_loads_nothing_heavy(words: list[str]) -> None:
     assert "gasweep" in out
 
 
+@pytest.mark.parametrize("name", ["run", "plan", "status", "fit", "report", "export"])
+def test_the_help_of_a_command_loads_nothing_heavy(name: str) -> None:
+    code, loaded, out = run_fresh(name, "--help")
+    assert code == 0
+    assert not set(loaded) & {"torch", "ray", "wandb", "matplotlib", "pyarrow", "scipy"}
+    assert f"usage: gasweep {name}" in out
+
+
 def test_plan_loads_neither_torch_nor_ray(tmp_path: Path) -> None:
     config = tmp_path / "c.yaml"
     config.write_text(

@@ -79,8 +79,12 @@ def plant(
     axes: tuple[dict[str, Any], ...] = ({},),
     unfinished: int = 0,
     schedule: ScheduleConfig | None = None,
+    noise: bool = False,
 ) -> Path:
-    """The sweep's directory; the last `unfinished` runs are still running, one of them has progress."""
+    """The sweep's directory; the last `unfinished` runs are still running.
+
+    noise: whether convergence runs measured the noise scale.
+    """
     config = dataclasses.replace(planted_config(), schedule=schedule or ScheduleConfig())
     specs = [
         dataclasses.replace(spec_of(batch, rate, seed, layout=layout, axes=setting), config=config)
@@ -95,14 +99,14 @@ def plant(
         journal.record_config(dataclasses.asdict(planted_config()), {"code_revision": "abc"})
         journal.add_runs([*probes, *specs])
         for spec in [*probes, *specs[: len(specs) - unfinished]]:
-            _finish(journal, spec)
+            _finish(journal, spec, noise=noise)
         for spec in specs[len(specs) - unfinished :]:
             journal.transition(spec.run_id, RunState.RUNNING)
             journal.append(spec.run_id, journal.start_attempt(spec.run_id), steps=_steps(spec, 3))
     return directory
 
 
-def _finish(journal: Journal, spec: RunSpec) -> None:
+def _finish(journal: Journal, spec: RunSpec, *, noise: bool) -> None:
     journal.transition(spec.run_id, RunState.RUNNING)
     attempt = journal.start_attempt(spec.run_id)
     if spec.kind == "probe":
@@ -113,8 +117,30 @@ def _finish(journal: Journal, spec: RunSpec) -> None:
     steps = true_steps(spec.effective_batch_size, spec.learning_rate, spec.seed) * wobble
     evaluations = curve(steps, until=steps * 1.06)
     last = evaluations[-1].optimizer_step
-    journal.append(spec.run_id, attempt, steps=_steps(spec, 3), evaluations=evaluations)
+    measured = noisy_steps(spec, last) if noise else _steps(spec, 3)
+    journal.append(spec.run_id, attempt, steps=measured, evaluations=evaluations)
     journal.record_result(make_result(spec.run_id, optimizer_steps=last, evaluations=evaluations))
+
+
+NOISE_SCALE = 40.0
+
+
+def noisy_steps(spec: RunSpec, last: int) -> list[StepRecord]:
+    """Every fifth step measured |G|² = 1 and tr Σ = NOISE_SCALE, both with scatter."""
+    return [
+        dataclasses.replace(
+            record,
+            extra={
+                "grad_sq_norm": 1.0 + 0.1 * math.sin(record.optimizer_step),
+                "grad_noise_trace": NOISE_SCALE * (1.0 + 0.1 * math.cos(record.optimizer_step)),
+                "noise_num_groups": 4.0,
+                "noise_num_examples": float(spec.effective_batch_size),
+            }
+            if record.optimizer_step % 5 == 0
+            else {},
+        )
+        for record in _steps(spec, last)
+    ]
 
 
 def _steps(spec: RunSpec, count: int) -> list[StepRecord]:

@@ -12,7 +12,17 @@ from gasweep.results.journal import Journal
 from gasweep.results.queries import fit_sweep, measured_layouts, settings, stored_targets
 from gasweep.results.reader import JournalReader
 from gasweep.results.spread import spreads
-from tests.results.planted import BATCHES, CRITICAL, LAYOUTS, MIN_STEPS, RATES, TARGET, plant, probe_of
+from tests.results.planted import (
+    BATCHES,
+    CRITICAL,
+    LAYOUTS,
+    MIN_STEPS,
+    NOISE_SCALE,
+    RATES,
+    TARGET,
+    plant,
+    probe_of,
+)
 
 
 def test_a_planted_critical_batch_size_is_recovered_from_the_journal(tmp_path: Path) -> None:
@@ -106,3 +116,20 @@ def test_step_times_come_from_the_probes(tmp_path: Path) -> None:
         journal.add_runs([probe_of(1024)])
         (unmeasured,) = measured_layouts(journal)
     assert unmeasured.step_time is None
+
+
+def test_the_noise_scale_at_the_target_stands_beside_b_crit(tmp_path: Path) -> None:
+    with JournalReader.open(plant(tmp_path, noise=True)) as reader:
+        (fitted,) = fit_sweep(reader)
+    (target,) = fitted.to_dict()["targets"]
+    noise = target["noise_scale"]
+    assert noise["low"] < NOISE_SCALE < noise["high"]
+    assert noise["value"] == pytest.approx(NOISE_SCALE, rel=0.05)
+    assert target["critical_batch_size"]["value"] == pytest.approx(CRITICAL, rel=0.05)
+
+
+def test_without_measurements_the_noise_scale_is_unknown(tmp_path: Path) -> None:
+    with JournalReader.open(plant(tmp_path)) as reader:
+        (fitted,) = fit_sweep(reader)
+    noise = fitted.to_dict()["targets"][0]["noise_scale"]
+    assert (noise["value"], noise["reason"]) == (None, "not measured")

@@ -1,0 +1,78 @@
+"""The gradient noise scale where a sweep's runs reached a target, to stand beside B_crit there."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from gasweep.analysis.estimate import Estimate
+from gasweep.analysis.noise_scale import NoiseMeasurement, NotMeasured
+from gasweep.analysis.noise_scale_records import noise_measurements
+from gasweep.analysis.noise_scale_window import noise_scale
+from gasweep.analysis.steps_to_target import TargetRule, crossing
+from gasweep.analysis.study_report import TargetReport
+from gasweep.analysis.trials import StudyRun
+from gasweep.errors import MeasurementError
+from gasweep.results.reader import JournalReader
+
+WINDOW_FRACTION = 0.2
+MIN_WINDOW = 16
+
+Measured = NoiseMeasurement | NotMeasured
+
+
+def noise_scale_at_target(
+    reader: JournalReader, target: TargetReport, runs: Mapping[str, StudyRun]
+) -> Estimate:
+    """B_simple = tr Σ / |G|² in examples, around the optimizer step at which the target was reached.
+
+    From the seeds of one batch size at its chosen learning rate: the batch size nearest to B_crit, where the
+    two numbers are compared. Each seed gives the measured steps within ± WINDOW_FRACTION / 2 of its crossing,
+    the nearest MIN_WINDOW where those are fewer; their sums are pooled.
+
+    runs: those the target was estimated from, by run id.
+    Source: McCandlish et al. 2018, section 2.2 and App. A.
+    Assumes: seeds measure the same gradient noise at the same loss.
+    """
+    chosen = _chosen(target)
+    if chosen is None or target.rule is None:
+        return _unknown("no learning rate reached the target")
+    steps: list[Measured] = []
+    for run_id, run in runs.items():
+        if (run.batch_size, run.learning_rate) == chosen:
+            steps += _around_crossing(reader, run_id, run, target.rule)
+    if not steps:
+        return _unknown("not measured")
+    try:
+        return noise_scale(steps).noise_scale
+    except MeasurementError as error:
+        return _unknown(str(error))
+
+
+def _chosen(target: TargetReport) -> tuple[float, float] | None:
+    """The batch size nearest to B_crit among those with a winner, and its learning rate."""
+    winners = [
+        (batch.batch_size, batch.choice.winner.learning_rate)
+        for batch in target.batches
+        if batch.choice.winner is not None and batch.choice.winner.learning_rate is not None
+    ]
+    if not winners:
+        return None
+    critical = target.fit.critical_batch_size
+    near = critical.value or critical.low or critical.high or winners[len(winners) // 2][0]
+    return min(winners, key=lambda winner: abs(math.log(winner[0] / near)))
+
+
+def _around_crossing(reader: JournalReader, run_id: str, run: StudyRun, rule: TargetRule) -> list[Measured]:
+    at = crossing(run.points or (), rule).steps
+    if at is None:
+        return []
+    steps = noise_measurements(reader.steps(run_id))
+    near = sorted(steps, key=lambda step: abs(step.optimizer_step - at))
+    inside = [step for step in near if abs(step.optimizer_step - at) <= WINDOW_FRACTION / 2 * at]
+    kept = inside if len(inside) >= MIN_WINDOW else near[:MIN_WINDOW]
+    return sorted(kept, key=lambda step: step.optimizer_step)
+
+
+def _unknown(reason: str) -> Estimate:
+    return Estimate(value=None, low=None, high=None, reason=reason)
