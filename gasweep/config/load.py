@@ -15,6 +15,7 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
 from gasweep.config.keys import check_known_keys
+from gasweep.config.pipeline import refuse_pipeline
 from gasweep.config.schema import SweepConfig
 from gasweep.config.validate import validate
 from gasweep.errors import ConfigError
@@ -33,8 +34,9 @@ def parse_sweep_config(
     data: dict[str, Any], overrides: Sequence[str] = (), *, where: str = "config"
 ) -> SweepConfig:
     """Like `load_sweep_config`, from data already read (a stored `sweep.yaml`, a test)."""
-    check_known_keys(data, where=where)
     changes = _parse_overrides(overrides)
+    refuse_pipeline(data, changes)
+    check_known_keys(data, where=where)
     check_known_keys(changes, where="override")
     try:
         merged = OmegaConf.merge(OmegaConf.structured(SweepConfig), data, changes)
