@@ -55,7 +55,9 @@ def read_records(path: Path, options: SourceOptions) -> tuple[list[str], list[Re
 
 def _csv_rows(path: Path, text: str, options: SourceOptions) -> tuple[list[str], list[Record]]:
     delimiter = options.delimiter or ("\t" if path.suffix.lower() == ".tsv" else ",")
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+    reader = csv.reader(
+        io.StringIO(text, newline=""), delimiter=delimiter, strict=True, skipinitialspace=True
+    )
     columns: list[str] = []
     records: list[Record] = []
     try:
