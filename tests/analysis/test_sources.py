@@ -43,7 +43,7 @@ def test_plain_table(tmp_path: Path) -> None:
 
 
 def test_bom_crlf_blank_lines_comments_spaces_and_quotes(tmp_path: Path) -> None:
-    text = b'\xef\xbb\xbf# from a paper\r\n Batch , Steps\r\n\r\n "8" , 100\r\n16, 60 \r\n,\r\n'
+    text = b'\xef\xbb\xbf# from a paper\r\n Batch , Steps\r\n\r\n "8", 100\r\n16, 60 \r\n,\r\n'
     assert [row[:1] + row[3:4] for row in table(tmp_path, text)] == [(8, 100), (16, 60)]
 
 
