@@ -127,6 +127,7 @@ def test_refused_requests_leave_no_directory_behind(
     assert [path.name for path in folder.iterdir()] == ["tiny.yaml"]
 
 
+@pytest.mark.long
 def test_a_run_that_fails_is_exit_code_1_and_retried_on_request(folder: Path) -> None:
     (folder / "shaky.py").write_text(
         "from dataclasses import dataclass\n"
@@ -169,6 +170,7 @@ def test_c70_ctrl_c_stops_in_order_and_the_same_command_goes_on(folder: Path) ->
 
 
 @pytest.mark.fault
+@pytest.mark.long
 def test_killed_drivers_lose_nothing_in_the_journal_or_in_wandb(folder: Path) -> None:
     from gasweep.tracking.readback import read_back
 
