@@ -41,7 +41,8 @@ def wrapped(strategy: str) -> nn.Module:
         return DistributedDataParallel(model)
     if strategy.startswith("fsdp"):
         reshard = strategy != "fsdp_keep"
-        policy = MixedPrecisionPolicy(reduce_dtype=torch.float32)
+        low = torch.bfloat16 if strategy == "fsdp_bf16" else None
+        policy = MixedPrecisionPolicy(param_dtype=low, reduce_dtype=torch.float32)
         fully_shard(model[0], reshard_after_forward=reshard, mp_policy=policy)
         fully_shard(model, reshard_after_forward=reshard, mp_policy=policy)
     return model
@@ -109,6 +110,13 @@ def test_every_factorisation_sees_the_same_groups(strategy, groups_per_rank):
         assert_close(found, single)
 
 
+def test_bf16_compute_with_fp32_shards_is_squared_in_fp32():
+    single = measure(0, "single", 1, 2)
+    for found in run_on_ranks(2, measure, "fsdp_bf16", 2, 1):
+        for one, two in zip(found[:1], single[:1], strict=True):
+            assert one[0] == pytest.approx(two[0], rel=0.05)
+
+
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
 def test_adams_metric_and_items_on_whole_and_sharded_gradients(strategy):
     """Whole gradients give the single process's numbers. A rank of a sharded model sees its own groups on
@@ -168,17 +176,19 @@ def test_what_a_rank_sees_of_its_own_coordinates_is_unbiased(loss, adam):
 
 
 def misuse(rank: int, mistake: str):
-    model = build() if mistake == "bare" else DistributedDataParallel(build())
-    noise = GradientNoiseScale(model, micro_batch_size=B, every=1)
+    model = build() if mistake in ("bare", "by hand") else DistributedDataParallel(build())
+    group = dist.group.WORLD if mistake == "by hand" else None
+    noise = GradientNoiseScale(
+        model, micro_batch_size=B, every=1, process_group=group, ranks_average=group is None
+    )
     x, y, _ = batches(0, 2)[rank]
     if mistake == "nan" and rank == 1:
         x = x * float("nan")
     for _ in range(2):
         (functional.cross_entropy(model(x), y) / 2).backward()
-    if mistake == "bare":
+    if mistake in ("bare", "by hand"):
         for parameter in model.parameters():
             dist.all_reduce(parameter.grad)
-            parameter.grad /= 2
     return noise.step()
 
 
@@ -191,6 +201,15 @@ def test_a_model_that_does_not_tell_its_ranks_is_an_error():
     with pytest.raises(RankError, match="wrap the synced model") as caught:
         run_on_ranks(2, misuse, "bare")
     assert MeasurementError.__name__ in str(caught.value)
+
+
+def test_a_sum_made_by_hand_is_measured_once_its_group_is_given():
+    found = run_on_ranks(2, misuse, "by hand")
+    ddp = run_on_ranks(2, misuse, "none")
+    assert isinstance(found[0], NoiseMeasurement)
+    assert found[0].num_groups == 4
+    assert found[0].grad_noise_trace == pytest.approx(ddp[0].grad_noise_trace, rel=1e-4)
+    assert found[0].grad_sq_norm == pytest.approx(ddp[0].grad_sq_norm, rel=1e-4)
 
 
 def find_spacing(rank: int):
