@@ -27,6 +27,9 @@ def records(data: bytes) -> Iterator[bytes]:
     A torn tail (its writer was killed) ends the iteration without an error, as W&B's own reader does.
     Raises SourceError when the bytes do not start like such a file, or when a chunk fails its checksum.
     """
+    header = _FILE_HEADER.pack(_IDENT, _MAGIC, 0)
+    if len(data) < _FILE_HEADER.size and header.startswith(data):
+        return
     if len(data) < _FILE_HEADER.size or _FILE_HEADER.unpack_from(data)[:2] != (_IDENT, _MAGIC):
         raise SourceError("not a .wandb file: it does not start with W&B's header")
     position, parts = _FILE_HEADER.size, b""

@@ -73,9 +73,9 @@ def test_a_killed_writer_loses_nothing_that_was_acknowledged(tmp_path: Path) -> 
     for _ in range(15):
         writer = spawn(WRITER, str(tmp_path))
         assert writer.stdout is not None
-        first = writer.stdout.readline()
-        time.sleep(moments.uniform(0.0, 0.15))
-        lines = (first + kill(writer)).splitlines()
+        seen = "".join(writer.stdout.readline() for _ in range(moments.randint(1, 20)))
+        time.sleep(moments.uniform(0.0, 0.02))
+        lines = (seen + kill(writer)).splitlines()
         acknowledged += [line.split() for line in lines]
         with Journal.create_or_open(tmp_path) as journal:
             _check(journal, acknowledged)

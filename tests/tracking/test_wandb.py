@@ -125,12 +125,11 @@ time.sleep(60)
     tracker.log("a", steps=[make_step(i) for i in range(31, 61)], evaluations=[make_eval(60)])
     tracker.finish_run("a", make_result("a", optimizer_steps=60), state="reached")
     tracker.close()
-    first, second = sorted(files(tmp_path), key=lambda file: file.last_step)
-    assert first.run_id == second.run_id
-    steps = [row["optimizer_step"] for row in first.history + second.history]
-    assert steps == list(range(1, 61))
-    assert first.exit_code != 0
-    assert second.exit_code == 0
+    # W&B's own process may have died before it wrote anything: then the second file holds it all.
+    parts = sorted((file for file in files(tmp_path) if file.run_id), key=lambda file: file.last_step)
+    assert len({file.run_id for file in parts}) == 1
+    assert [row["optimizer_step"] for file in parts for row in file.history] == list(range(1, 61))
+    assert parts[-1].exit_code == 0
 
 
 def test_runs_that_ended_without_their_tracker_are_mirrored_once(tmp_path: Path) -> None:
@@ -258,6 +257,12 @@ def test_the_environment_can_only_make_it_less_public(
     monkeypatch.setenv("WANDB_MODE", "disabled")
     assert isinstance(create_tracker(config_of(), tmp_path), NoTracker)
     assert isinstance(create_tracker(SweepConfig(), tmp_path), NoTracker)
+
+
+def test_a_file_torn_at_birth_holds_nothing(tmp_path: Path) -> None:
+    for data in (b"", b":W&B\xe1"):
+        (tmp_path / "x.wandb").write_bytes(data)
+        assert read_wandb_file(tmp_path / "x.wandb").last_step == -1
 
 
 def test_what_is_no_wandb_file_is_refused(tmp_path: Path) -> None:
