@@ -53,12 +53,14 @@ def weighted_square(tensor: Tensor, weight: Tensor) -> Tensor:
 def head(tensor: Tensor, count: int) -> Tensor:
     """A copy of the first `count` elements in row-major order, in fp32 or better."""
     first = tensor
+    if first.is_sparse:
+        rows = torch.arange(min(count, first.shape[0]), device=first.device)
+        first = first.index_select(0, rows).to_dense()
     while first.dim() > 1 and first.numel() > 0 and first[:1].numel() >= count:
         first = first[0]
-    if first.is_sparse or first.dim() > 1:
-        rows = torch.arange(min(count, first.shape[0]), device=first.device)
-        first = first.index_select(0, rows)
-    flat = (first.to_dense() if first.is_sparse else first).reshape(-1)[:count]
+    if first.dim() > 1:
+        first = first[:count]
+    flat = first.reshape(-1)[:count]
     return flat.to(_wide(flat.dtype), copy=True)
 
 
