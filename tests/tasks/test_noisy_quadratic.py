@@ -6,7 +6,10 @@ import numpy as np
 import pytest
 import torch
 
+from gasweep.analysis.fit import fit_critical_batch_size
 from gasweep.analysis.noisy_quadratic import expected_loss, steps_to_target
+from gasweep.analysis.observation import Observation
+from gasweep.analysis.optimal_rate import optimal_rates, planted_law
 from gasweep.errors import TaskError
 from gasweep.tasks import NoisyQuadratic
 from gasweep.tasks.counter_noise import random_words, uniform, unit_noise
@@ -223,3 +226,44 @@ def test_impossible_arguments(arguments, message):
 def test_a_data_root_is_refused():
     with pytest.raises(TaskError, match=r"data\.root='/data' has no use here, its data is computed"):
         NoisyQuadratic().train_data(root="/data")
+
+
+def scheduled_steps(task, *, batch_size, rates, seed, target):
+    """First crossing of a run with one rate per step, interpolated in log loss; examples are its own."""
+    data, model = task.train_data(root=None), task.build_model().double()
+    weights = torch.tensor(task.problem().curvatures)
+    last = math.inf
+    for step, rate in enumerate(rates):
+        indices = np.arange(batch_size) + batch_size * step + 10**9 * (1000 * batch_size + seed)
+        result = task.loss(model, data.batch(indices))
+        (gradient,) = torch.autograd.grad(result.total / result.num_items, model.theta)
+        with torch.no_grad():
+            model.theta -= rate * gradient
+            loss = float(0.5 * torch.sum(weights * model.theta**2))
+        if loss <= target:
+            return step + math.log(last / target) / math.log(last / loss)
+        last = loss
+    raise AssertionError("target not reached")
+
+
+def test_the_fit_recovers_the_planted_pair_from_trained_runs():
+    """With the per-step optimal rate, where S = S_min(1 + B_crit/B) holds to 0.1 % (McCandlish et al. 2018)."""
+    task = NoisyQuadratic(
+        dimension=64, condition_number=10.0, noise="multiplicative", noise_scale=50.0, num_examples=2**48
+    )
+    damping, target = 0.1, 0.1
+    law = planted_law(task.problem(), target=target, damping=damping)
+    observations = []
+    for batch_size in (8, 32, 128, 512):
+        rates, _ = optimal_rates(task.problem(), batch_size=batch_size, target=target / 2, damping=damping)
+        for seed in range(3):
+            steps = scheduled_steps(task, batch_size=batch_size, rates=rates, seed=seed, target=target)
+            observations.append(Observation(batch_size=batch_size, steps=steps, seed=seed))
+    result = fit_critical_batch_size(observations)
+    for planted, estimate in (
+        (law.critical_batch_size, result.critical_batch_size),
+        (law.min_steps, result.min_steps),
+        (law.min_examples, result.min_examples),
+    ):
+        assert estimate.low <= planted <= estimate.high
+        assert estimate.high / estimate.low < 1.2
