@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gasweep.cli.cost import costs_of
 from gasweep.cli.output import print_json, print_lines
 from gasweep.errors import SourceError
 
@@ -34,6 +35,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="B",
         help="where the 20 %% batch size counts perfect scaling from; default: the smallest batch",
     )
+    cost = parser.add_argument_group("cost (of a sweep whose layouts were timed)")
+    cost.add_argument("--cost", action="store_true", help="the layouts that no other beats, with intervals")
+    cost.add_argument("--deadline", type=float, metavar="S", help="the cheapest layout within S seconds")
+    cost.add_argument("--budget-gpu-hours", type=float, metavar="H", help="the fastest within H worker hours")
     target = parser.add_argument_group("target (of curves; a sweep's own otherwise)")
     target.add_argument("--metric", help="the metric's column or name, e.g. eval_loss")
     target.add_argument("--target", type=float, action="append", metavar="VALUE", help="may be repeated")
@@ -81,10 +86,15 @@ def main(arguments: argparse.Namespace) -> int:
         from gasweep.cli.answer import draw_to
 
         plots = [str(plot) for plot in draw_to(answer.studies, Path(arguments.plot))]
+    wanted = arguments.cost or arguments.deadline is not None or arguments.budget_gpu_hours is not None
+    if wanted and not path.is_dir():
+        raise SourceError(f"{path} is a file: what a layout costs is known for a sweep's directory alone")
+    costs = costs_of(path, answer, arguments.deadline, arguments.budget_gpu_hours) if wanted else None
     if arguments.json:
-        print_json(answer.fit_dict() | ({"plots": plots} if plots else {}))
+        extra = {"plots": plots} if plots else {}
+        print_json(answer.fit_dict() | extra | ({} if costs is None else {"costs": costs.to_dicts()}))
     else:
-        print_lines([*answer.estimates(), *plots])
+        print_lines([*answer.estimates(), *plots, *([] if costs is None else costs.lines())])
     return 0
 
 
