@@ -9,12 +9,15 @@ import contextlib
 import logging
 import os
 import shutil
+import subprocess
+import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from gasweep.errors import ConfigError
+from gasweep.scheduling import ray_watchdog
 
 LONGEST_BASE = 24  # characters; a Unix socket's path, which Ray makes of it, may have 107
 OBJECT_STORE_BYTES = 100 * 2**20  # only orders, records and results travel; Ray's default is 30 % of memory
@@ -33,6 +36,7 @@ class RaySession:
     def __init__(self, ray: Any, *, address: str | None, num_workers: int | None, num_threads: int) -> None:
         self._ray = ray
         self._folder: Path | None = None
+        self._watchdog: subprocess.Popen[bytes] | None = None
         self._joined_before = bool(ray.is_initialized())
         self.owned = address is None and not self._joined_before
         for name, value in _ENVIRONMENT.items():
@@ -59,22 +63,37 @@ class RaySession:
         """Leave; a cluster of our own ends."""
         if not self._joined_before:
             self._ray.shutdown()
+        self._tidy_up()
+
+    def _tidy_up(self) -> None:
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
             self._folder = None
+        if self._watchdog is not None:
+            self._watchdog.communicate(ray_watchdog.IN_ORDER)
+            self._watchdog = None
 
     def _start(self, *, num_workers: int | None, num_threads: int) -> None:
         # A folder of our own: Ray's default is shared by all clusters of the machine; a file left there by
         # a cluster that ended badly makes the next start join a dead one.
         self._folder = _private_folder()
-        self._ray.init(
-            address="local",
-            num_cpus=_num_cpus(num_workers=num_workers, num_threads=num_threads),
-            object_store_memory=OBJECT_STORE_BYTES,
-            include_dashboard=False,
-            _temp_dir=str(self._folder),
-            **_quiet(),
+        self._watchdog = subprocess.Popen(
+            [sys.executable, "-I", "-S", ray_watchdog.__file__, str(self._folder)],
+            stdin=subprocess.PIPE,
+            start_new_session=True,  # a terminal's Ctrl-C is not for it
         )
+        try:
+            self._ray.init(
+                address="local",
+                num_cpus=_num_cpus(num_workers=num_workers, num_threads=num_threads),
+                object_store_memory=OBJECT_STORE_BYTES,
+                include_dashboard=False,
+                _temp_dir=str(self._folder),
+                **_quiet(),
+            )
+        except BaseException:
+            self._tidy_up()
+            raise
 
     def _silence(self) -> None:
         """Keep Ray from printing a paragraph to stdout for every lost worker, into a live table: a lost

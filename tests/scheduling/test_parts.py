@@ -18,6 +18,7 @@ from scheduling_specs import make_config
 
 from gasweep.config.schema import ClusterConfig
 from gasweep.errors import ConfigError
+from gasweep.scheduling import ray_watchdog
 from gasweep.scheduling.interrupts import Interrupts
 from gasweep.scheduling.mailbox import Mailbox
 from gasweep.scheduling.network import interface_of, use_interface_of
@@ -220,3 +221,19 @@ def test_folders_of_killed_sweeps_are_removed_and_living_ones_kept(tmp_path: Pat
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(
         [f"gasweep-{os.getpid()}-x", "gasweep-notapid-x", "other-1-x"]
     )
+
+
+def test_the_watchdog_ends_what_a_dead_driver_left_and_spares_one_that_ends_in_order(tmp_path: Path) -> None:
+    for last_words, survives in ((b"", False), (ray_watchdog.IN_ORDER, True)):
+        folder = tmp_path / f"cluster-{survives}"
+        folder.mkdir()
+        with (folder / "log").open("w") as log:
+            leftover = subprocess.Popen(["sleep", "60"], stdout=log)
+        watchdog = subprocess.Popen(
+            [sys.executable, "-I", "-S", ray_watchdog.__file__, str(folder)], stdin=subprocess.PIPE
+        )
+        watchdog.communicate(last_words, timeout=30.0)
+        assert (leftover.poll() is None or leftover.wait() == 0) == survives
+        assert folder.exists() == survives
+        leftover.kill()
+        leftover.wait()
