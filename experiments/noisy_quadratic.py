@@ -3,8 +3,8 @@
     python experiments/noisy_quadratic.py [--seeds 8]
 
 1. At the best constant rate of each batch size: S(B) by the exact moment recursion, and by gasweep's trainer
-   (one thread, evaluation after every step). The mean over seeds of the loss curves estimates E[L]; its
-   crossing is the recursion's S. A single run's first crossing comes earlier where its loss fluctuates.
+   (one thread, evaluation after every step), from the seeds' mean loss at the recursion's crossing. A single
+   run's first crossing comes earlier where its loss fluctuates about the target.
 2. With the per-step optimal rate of McCandlish et al. 2018, where S = S_min(1 + B_crit/B) is exact: the fit
    of `gasweep.analysis` to trained runs against the planted pair.
 3. How far the law is off at the best constant rate: hyperbolas fitted to the recursion's own S(B).
@@ -21,7 +21,13 @@ import torch
 
 from gasweep.analysis.fit import fit_critical_batch_size
 from gasweep.analysis.hyperbola import fit_hyperbola
-from gasweep.analysis.noisy_quadratic import Array, QuadraticProblem, best_learning_rate, steps_to_target
+from gasweep.analysis.noisy_quadratic import (
+    Array,
+    QuadraticProblem,
+    best_learning_rate,
+    expected_loss,
+    steps_to_target,
+)
 from gasweep.analysis.observation import Observation
 from gasweep.analysis.optimal_rate import optimal_rates, planted_law
 from gasweep.config.run_spec import Layout, RunSpec
@@ -56,8 +62,10 @@ def first_crossing(losses: Array, target: float) -> float:
     return step - 1 + (losses[step - 1] - target) / (losses[step - 1] - losses[step])
 
 
-def train_constant(task: dict[str, object], *, batch_size: int, rate: float, seed: int, steps: int) -> Array:
-    """The evaluation losses of gasweep's trainer after 0, 1, ..., `steps` optimizer steps."""
+def train_constant(
+    task: dict[str, object], *, batch_size: int, rate: float, seed: int, num_steps: int
+) -> Array:
+    """The evaluation losses of gasweep's trainer after 0, 1, ..., `num_steps` optimizer steps."""
     micro_batch_size = min(batch_size, 64)
     spec = RunSpec(
         run_id=f"{batch_size}-{seed}",
@@ -75,7 +83,7 @@ def train_constant(task: dict[str, object], *, batch_size: int, rate: float, see
             data=DataConfig(sampling="replacement"),
             target=TargetConfig(value=1e-9),
             evaluation=EvaluationConfig(every_optimizer_steps=1),
-            budget=BudgetConfig(max_optimizer_steps=steps, divergence_factor=1e9),
+            budget=BudgetConfig(max_optimizer_steps=num_steps, divergence_factor=1e9),
         ),
     )
     curve = Curve()
@@ -99,35 +107,48 @@ def train_scheduled(task: NoisyQuadratic, *, batch_size: int, rates: list[float]
     return np.array(losses)
 
 
-def jackknife_error(curves: Array, target: float) -> float:
-    """Standard error of the mean curve's crossing, from leaving out one run at a time."""
-    count = len(curves)
-    left_out = [first_crossing(np.delete(curves, i, axis=0).mean(axis=0), target) for i in range(count)]
-    return math.sqrt((count - 1) / count * float(np.sum((left_out - np.mean(left_out)) ** 2)))
+def trained_steps(
+    problem: QuadraticProblem, curves: Array, *, batch_size: int, rate: float, exact: float
+) -> tuple[float, float]:
+    """(S, its standard error) from the seeds' mean loss at the recursion's crossing and the slope there.
+
+    Reading the crossing off the mean curve instead would come early: the first dip of what is left of the
+    noise below the target would count.
+    """
+    step = math.ceil(exact)
+    before, after = (
+        expected_loss(problem, optimizer_steps=t, batch_size=batch_size, learning_rate=rate)
+        for t in (step - 1, step)
+    )
+    losses = curves[:, step]
+    error = losses.std(ddof=1) / math.sqrt(len(losses))
+    return exact + (losses.mean() - after) / (before - after), error / (before - after)
 
 
 def show_constant_rate(num_seeds: int) -> None:
-    arguments: dict[str, object] = {"dimension": 256}
-    problem = NoisyQuadratic(dimension=256).problem()
-    print(f"1. Best constant rate, {NoisyQuadratic(dimension=256)}, target {TARGET}, {num_seeds} seeds")
-    print("       B      rate   recursion   trained: mean curve       ratio   first crossings, mean")
+    task = NoisyQuadratic(dimension=1024)
+    problem = task.problem()
+    print(f"1. Best constant rate, {task}, target {TARGET}, {num_seeds} seeds")
+    print("       B      rate   recursion   trained (s.e.)            ratio   first crossings, mean")
     for batch_size in BATCH_SIZES:
         best = best_learning_rate(problem, batch_size=batch_size, target=TARGET)
         assert best is not None
         rate, exact = best
-        steps = math.ceil(MARGIN * exact)
+        num_steps = math.ceil(MARGIN * exact)
         curves = np.array(
             [
-                train_constant(arguments, batch_size=batch_size, rate=rate, seed=seed, steps=steps)
+                train_constant(
+                    {"dimension": 1024}, batch_size=batch_size, rate=rate, seed=seed, num_steps=num_steps
+                )
                 for seed in range(num_seeds)
             ]
         )
-        mean = first_crossing(curves.mean(axis=0), TARGET)
-        error = jackknife_error(curves, TARGET)
+        trained, error = trained_steps(problem, curves, batch_size=batch_size, rate=rate, exact=exact)
         single = np.mean([first_crossing(curve, TARGET) for curve in curves])
         print(
-            f"  {batch_size:6d}  {rate:8.4f}  {exact:10.2f}   {mean:8.2f} ± {error:5.2f} (s.e.)  "
-            f"{mean / exact:8.3f}   {single:12.2f}"
+            f"  {batch_size:6d}  {rate:8.4f}  {exact:10.2f}   {trained:8.2f} ± {error:5.2f}  "
+            f"{trained / exact:12.3f}   {single:12.2f}",
+            flush=True,
         )
 
 

@@ -141,6 +141,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("config", nargs="?", default=str(QUICKSTART))
     parser.add_argument("overrides", nargs="*", help="key=value, as for gasweep run")
+    parser.add_argument("--verbose", action="store_true", help="print every run as it ends")
     args = parser.parse_args()
     torch.set_num_threads(1)
     runs = plan_sweep(load_sweep_config(args.config, args.overrides)).runs
@@ -152,6 +153,8 @@ def main() -> None:
         found = scan.steps_to_target(spec)
         seconds[spec.effective_batch_size] += time.process_time() - started
         steps[spec.effective_batch_size][spec.learning_rate].append(found)
+        if args.verbose:
+            print(f"{spec.effective_batch_size} {spec.learning_rate:.3g} {spec.seed}: {found}", flush=True)
     report_law(report_rates(steps))
     spent = ", ".join(f"B={batch_size}: {value:.1f}" for batch_size, value in sorted(seconds.items()))
     print(f"{len(runs)} runs, {sum(seconds.values()):.1f} core-seconds ({spent})")
