@@ -14,7 +14,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
 from scipy.stats import f as f_distribution
 from scipy.stats import t as student_t
 
@@ -88,7 +87,7 @@ def fit_critical_batch_size(
     """Fit the law to observations of one target, taken at one learning rate per batch size.
 
     base_batch_size: the batch size from which the 20 % batch size counts perfect scaling; default the
-        smallest in the fit. 0 means the limit of small batches.
+        smallest that reached the target. 0 means the limit of small batches.
     Raises: ValueError when a batch size comes with several learning rates.
     Assumes: see the module; the learning rate is the best one, or its `log_shift` and `log_sd` say by how
         much it may not be.
@@ -104,7 +103,9 @@ def fit_critical_batch_size(
     threshold = float(student_t.ppf(0.5 + CONFIDENCE / 2.0, spread.degrees_of_freedom)) ** 2
     profile = Profile(rows=rows, sigma=spread.seed_sd, reference=float(rows.log_batch.mean()))
     region = confidence_region(profile, threshold)
-    base = min(item.batch_size for item in kept) if base_batch_size is None else base_batch_size
+    base = base_batch_size
+    if base is None:
+        base = min(item.batch_size for item in kept if item.is_reached)
     flags += _misfit_flags(spread)
     return FitResult(
         critical_batch_size=_critical(region),
@@ -140,8 +141,7 @@ def _why_not(rows: Rows) -> str | None:
         return "no run reached the target"
     if usable == 1:
         return "the target was reached at one batch size only, or its rate is bracketed at one only"
-    informative = int((np.isfinite(rows.high) & ~rows.is_bound).sum())
-    if informative < 3:
+    if int(rows.two_sided.sum()) < 3:
         return "two runs determine the law exactly and leave nothing to tell its uncertainty from"
     return None
 

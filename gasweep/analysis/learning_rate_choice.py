@@ -14,6 +14,7 @@ from enum import StrEnum
 import numpy as np
 
 from gasweep.analysis.observation import Observation
+from gasweep.analysis.outlier_seeds import OutlierSeed
 
 
 class Bracket(StrEnum):
@@ -30,12 +31,20 @@ class Bracket(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class RateTrial:
-    """All seeds of one learning rate (or one variant of the settings) at one batch size."""
+    """All seeds of one learning rate (or one variant of the settings) at one batch size.
+
+    set_aside: outlier seeds, not among `observations`.
+    """
 
     learning_rate: float | None
     observations: tuple[Observation, ...]
     num_diverged: int = 0
     variant: str | None = None
+    set_aside: tuple[OutlierSeed, ...] = ()
+
+    @property
+    def says_something(self) -> bool:
+        return bool(self.observations) or self.num_diverged > 0
 
     @property
     def num_censored(self) -> int:
@@ -67,7 +76,8 @@ def choose_learning_rate(trials: Sequence[RateTrial], *, seed_sd: float) -> Rate
 
     seed_sd: standard deviation of log steps between seeds, pooled over the study.
     """
-    ordered = sorted(trials, key=lambda trial: trial.learning_rate or 0.0)
+    ordered = [trial for trial in trials if trial.says_something]
+    ordered.sort(key=lambda trial: trial.learning_rate or 0.0)
     usable = [trial for trial in ordered if trial.is_usable]
     if not usable:
         return _without_usable(ordered)
@@ -85,7 +95,19 @@ def choose_learning_rate(trials: Sequence[RateTrial], *, seed_sd: float) -> Rate
         if trial is not winner and margin <= _standard_error(winner, trial, seed_sd)
     ]
     equals = [trial for trial, margin in zip(usable, margins, strict=True) if margin <= 1e-9]
-    return _label(ordered, winner, ties, equals)
+    return _label(_known_worse(ordered, winner, means[best]), winner, ties, equals)
+
+
+def _known_worse(ordered: Sequence[RateTrial], winner: RateTrial, best_mean: float) -> list[RateTrial]:
+    """The winner and the rates known to be no better; one stopped before the winner's steps is not known."""
+    return [
+        trial
+        for trial in ordered
+        if trial is winner
+        or trial.is_usable
+        or trial.num_diverged
+        or float(np.mean([item.log_interval[0] for item in trial.observations])) > best_mean
+    ]
 
 
 def _without_usable(ordered: Sequence[RateTrial]) -> RateChoice:

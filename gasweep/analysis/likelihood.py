@@ -47,6 +47,11 @@ class Rows:
         return np.asarray(self.low == self.high)
 
     @property
+    def two_sided(self) -> NDArray[np.bool_]:
+        """[n] exact, or between two finite ends."""
+        return np.asarray(np.isfinite(self.low) & np.isfinite(self.high))
+
+    @property
     def centre(self) -> Array:
         """[n] a finite stand-in for each row: the middle, or the end that is finite."""
         low = np.where(np.isfinite(self.low), self.low, self.high)

@@ -20,6 +20,8 @@ from gasweep.analysis.observation import Observation
 
 SIGNIFICANCE = 0.01
 """Chance of naming any seed of a clean study, all seeds together."""
+TIED_SPREAD = 0.1
+"""Spread assumed where all the other seeds agree to the last digit: coarse evaluations, not certainty."""
 MAX_SHARE = 0.2
 """At most this share of the seeds is ever set aside; more is not a stray seed but another spread."""
 
@@ -32,25 +34,41 @@ class OutlierSeed:
     factor: float
     p_value: float
 
+    def to_dict(self) -> dict[str, float | int | str | None]:
+        item = self.observation
+        return {
+            "effective_batch_size": item.batch_size,
+            "learning_rate": item.learning_rate,
+            "seed": item.seed,
+            "steps_to_target": math.exp(item.log_interval[1]),
+            "factor": self.factor,
+            "p_value": self.p_value,
+        }
+
     def __str__(self) -> str:
         item = self.observation
         name = "a seed" if item.seed is None else f"seed {item.seed}"
+        rate = "" if item.learning_rate is None else f", learning rate {item.learning_rate:g},"
+        steps = math.exp(item.log_interval[1])
         return (
-            f"outlier: {name} at batch {item.batch_size:g} took {math.exp(item.log_interval[1]):.6g} steps, "
+            f"outlier: {name} at batch {item.batch_size:g}{rate} took {steps:.6g} steps, "
             f"{self.factor:.3g} times the others' (p = {self.p_value:.1g}); set aside"
         )
 
 
-def find_outlier_seeds(observations: Sequence[Observation]) -> tuple[list[Observation], list[OutlierSeed]]:
+def find_outlier_seeds(
+    observations: Sequence[Observation], *, use_law: bool = True
+) -> tuple[list[Observation], list[OutlierSeed]]:
     """The observations to keep, and the seeds set aside, worst first.
 
+    use_law: whether the hyperbola may speak where the seeds of a batch size cannot.
     Assumes: log-normal seeds of one relative spread; judged against at least two degrees of freedom.
     """
     kept = list(observations)
     outliers: list[OutlierSeed] = []
     limit = int(MAX_SHARE * len(kept))
     while len(outliers) < limit:
-        worst = _worst(kept)
+        worst = _worst(kept, use_law)
         if worst is None or worst.p_value >= SIGNIFICANCE:
             break
         outliers.append(worst)
@@ -58,16 +76,15 @@ def find_outlier_seeds(observations: Sequence[Observation]) -> tuple[list[Observ
     return kept, outliers
 
 
-def _worst(observations: Sequence[Observation]) -> OutlierSeed | None:
+def _worst(observations: Sequence[Observation], use_law: bool) -> OutlierSeed | None:
     reached = [item for item in observations if item.is_reached and not item.is_upper_bound]
     log_steps = np.array([_centre(item) for item in reached])
     groups: dict[float, list[int]] = {}
     for index, item in enumerate(reached):
         groups.setdefault(item.batch_size, []).append(index)
-    candidates = [
-        *_within_groups(reached, log_steps, groups),
-        *_single_seeds(reached, log_steps, groups),
-    ]
+    candidates = _within_groups(reached, log_steps, groups, use_law)
+    if use_law:
+        candidates += _single_seeds(reached, log_steps, groups)
     return min(candidates, key=lambda outlier: outlier.p_value, default=None)
 
 
@@ -77,7 +94,7 @@ def _centre(item: Observation) -> float:
 
 
 def _within_groups(
-    reached: Sequence[Observation], log_steps: Array, groups: dict[float, list[int]]
+    reached: Sequence[Observation], log_steps: Array, groups: dict[float, list[int]], use_law: bool
 ) -> list[OutlierSeed]:
     """The most deviant seed of each batch size that has several."""
     squares = {batch: float(((log_steps[m] - log_steps[m].mean()) ** 2).sum()) for batch, m in groups.items()}
@@ -89,13 +106,14 @@ def _within_groups(
     for batch, members in groups.items():
         if len(members) < 2:
             continue
-        index = _suspect(batch, members, log_steps, groups, reached)
+        index = _suspect(batch, members, log_steps, groups, use_law)
         if index is None:
             continue
         others = log_steps[[m for m in members if m != index]]
         rest = total - squares[batch] + float(((others - others.mean()) ** 2).sum())
-        resolution = max(item.log_spacing for item in (reached[m] for m in members))
-        spread = math.sqrt(max(rest / freedom, resolution**2 / 12.0, 1e-8) * (1.0 + 1.0 / len(others)))
+        resolution = max(reached[m].log_spacing for m in members)
+        floor = TIED_SPREAD if rest < 1e-12 else resolution / math.sqrt(12.0)
+        spread = max(math.sqrt(rest / freedom), floor, 1e-4) * math.sqrt(1.0 + 1.0 / len(others))
         deviation = float(log_steps[index] - others.mean())
         found.append(_judge(reached[index], deviation, spread, freedom, len(reached)))
     return found
@@ -106,12 +124,12 @@ def _suspect(
     members: Sequence[int],
     log_steps: Array,
     groups: dict[float, list[int]],
-    reached: Sequence[Observation],
+    use_law: bool,
 ) -> int | None:
     """The seed furthest from the middle of its group; of two, the one further from the others' curve."""
     if len(members) > 2:
         return max(members, key=lambda m: abs(float(log_steps[m] - np.median(log_steps[list(members)]))))
-    expected = _from_the_others(batch, log_steps, groups)
+    expected = _from_the_others(batch, log_steps, groups) if use_law else None
     if expected is None:
         return None
     return max(members, key=lambda m: abs(float(log_steps[m]) - expected[0]))
@@ -153,4 +171,4 @@ def _from_the_others(
 
 def _judge(item: Observation, deviation: float, spread: float, freedom: int, tests: int) -> OutlierSeed:
     p_value = min(1.0, 2.0 * tests * float(student_t.sf(abs(deviation) / spread, freedom)))
-    return OutlierSeed(observation=item, factor=math.exp(deviation), p_value=p_value)
+    return OutlierSeed(observation=item, factor=math.exp(min(deviation, 700.0)), p_value=p_value)

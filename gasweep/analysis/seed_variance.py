@@ -23,8 +23,7 @@ GRID_SIZE = 81
 class GroupSummary:
     """log S of each batch size by itself: mean [g] and variance [g] of its likelihood.
 
-    usable [g]: False where no finite mean exists (every seed censored, or only an upper bound); mean and
-    variance are then meaningless.
+    usable [g]: False where every seed is bounded from one side only; mean and variance are then meaningless.
     """
 
     mean: Array
@@ -51,8 +50,7 @@ def restricted_likelihood(rows: Rows, sigma: Array) -> Array:
 
 
 def _usable(rows: Rows) -> NDArray[np.bool_]:
-    informative = np.isfinite(rows.high) & ~rows.is_bound
-    return np.bincount(rows.group[informative], minlength=len(rows.log_batch)) > 0
+    return np.bincount(rows.group[rows.two_sided], minlength=len(rows.log_batch)) > 0
 
 
 def _moments(rows: Rows, group: int, sigma: Array) -> tuple[Array, Array, Array]:
@@ -92,12 +90,11 @@ def pure_error(rows: Rows) -> PureError:
 
     Assumes: the relative seed spread is the same at every batch size.
     """
-    informative = np.isfinite(rows.high) & ~rows.is_bound
-    sizes = np.bincount(rows.group[informative], minlength=len(rows.log_batch))
+    sizes = np.bincount(rows.group[rows.two_sided], minlength=len(rows.log_batch))
     freedom = int(np.maximum(sizes - 1, 0).sum())
     if freedom == 0:
         return PureError(sigma=None, degrees_of_freedom=0)
-    intervals = informative & ~rows.exact
+    intervals = rows.two_sided & ~rows.exact
     if intervals.any():
         floor = max(MIN_SIGMA, 0.1 * float(np.median(rows.spacing[intervals])))
         return PureError(sigma=_mean_sigma(rows, floor), degrees_of_freedom=freedom)

@@ -22,7 +22,7 @@ from gasweep.analysis.observation import Observation
 from gasweep.analysis.steps_summary import summarise_steps
 from gasweep.analysis.steps_to_target import TargetRule
 from gasweep.analysis.study_report import BatchReport, StudyReport, TargetReport
-from gasweep.analysis.trials import DIVERGED, StudyRun, apply_rule, pooled_seed_sd, sort_into_trials
+from gasweep.analysis.trials import DIVERGED, StudyRun, apply_rule, set_outliers_aside, sort_into_trials
 
 __all__ = ["DIVERGED", "BatchReport", "StudyReport", "StudyRun", "TargetReport", "fit_study"]
 
@@ -50,15 +50,16 @@ def fit_study(
     for name in dict.fromkeys(run.target for run in named):
         members = [run for run in named if run.target == name]
         reports.append(_report(name or "target", None, members, base_batch_size, noise))
-    return StudyReport(targets=tuple(reports), growth=tuple(growth(reports)) if len(reports) > 1 else ())
+    return StudyReport(
+        targets=tuple(reports), growth=tuple(growth(reports[: len(targets)])) if len(targets) > 1 else ()
+    )
 
 
 def _report(
     name: str, rule: TargetRule | None, runs: Sequence[StudyRun], base: float | None, noise: Estimate
 ) -> TargetReport:
     flags: list[str] = []
-    trials = sort_into_trials(runs, flags)
-    seed_sd = pooled_seed_sd(trials)
+    trials, seed_sd = set_outliers_aside(sort_into_trials(runs, flags))
     choices = {batch: choose_learning_rate(group, seed_sd=seed_sd) for batch, group in trials.items()}
     shifts = rate_shifts(_neighbourhoods(trials, choices, seed_sd), seed_sd=seed_sd)
     entering = [item for batch, choice in choices.items() for item in _entering(choice, shifts.get(batch))]
@@ -66,6 +67,7 @@ def _report(
     batches = tuple(
         _batch(batch, group, choices[batch], shifts.get(batch), fit) for batch, group in trials.items()
     )
+    flags += [str(one) for group in trials.values() for trial in group for one in trial.set_aside]
     for batch in batches:
         flags += _choice_flags(batch)
     flags += [*fit.flags, *diagnose(entering, fit, runs)]
@@ -121,7 +123,9 @@ def _batch(
     seeds = choice.winner.observations if choice.winner else ()
     role, reason = _role(choice, trials)
     steps, median = summarise_steps(seeds)
-    outliers = tuple(one.observation.seed for one in fit.outliers if one.observation.batch_size == batch)
+    outliers = [one.observation for one in fit.outliers if one.observation.batch_size == batch]
+    if choice.winner is not None:
+        outliers += [one.observation for one in choice.winner.set_aside]
     return BatchReport(
         batch_size=batch,
         choice=choice,
@@ -130,7 +134,7 @@ def _batch(
         median_steps=median,
         role=role,
         reason=reason,
-        outlier_seeds=outliers,
+        outlier_seeds=tuple(item.seed for item in outliers),
         fitted_steps=fit.steps_at(batch),
         shift=shift,
     )

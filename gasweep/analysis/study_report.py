@@ -11,6 +11,7 @@ from gasweep.analysis.fit import FitResult
 from gasweep.analysis.learning_rate_choice import RateChoice, RateTrial
 from gasweep.analysis.learning_rate_curve import RateShift
 from gasweep.analysis.observation import Observation
+from gasweep.analysis.outlier_seeds import OutlierSeed
 from gasweep.analysis.steps_summary import scale_estimate, summarise_steps
 from gasweep.analysis.steps_to_target import TargetRule
 
@@ -36,7 +37,7 @@ class BatchReport:
 
     def to_dict(self) -> dict[str, Any]:
         winner = self.choice.winner
-        seeds = winner.observations if winner else ()
+        seeds = _all_seeds(winner) if winner else []
         return {
             "effective_batch_size": self.batch_size,
             "learning_rate": winner.learning_rate if winner else None,
@@ -71,6 +72,12 @@ class TargetReport:
     noise_scale: Estimate
     flags: tuple[str, ...]
 
+    @property
+    def outliers(self) -> list[OutlierSeed]:
+        """Seeds set aside, at any learning rate."""
+        trials = [trial for batch in self.batches for trial in batch.trials]
+        return [*(outlier for trial in trials for outlier in trial.set_aside), *self.fit.outliers]
+
     def to_dict(self) -> dict[str, Any]:
         spread = self.fit.spread
         return {
@@ -84,6 +91,7 @@ class TargetReport:
             "noise_scale": self.noise_scale.to_dict(),
             "spread": spread.to_dict() if spread else None,
             "flags": list(self.flags),
+            "outliers": [outlier.to_dict() for outlier in self.outliers],
             "observations": [batch.to_dict() for batch in self.batches],
             "law": sample_law(self.fit.steps_at, [batch.batch_size for batch in self.batches]),
         }
@@ -110,7 +118,7 @@ class GrowthPoint:
 
 @dataclass(frozen=True, kw_only=True)
 class StudyReport:
-    """growth: one point per target, easiest first, where there are several; see `gasweep.analysis.growth`."""
+    """growth: one point per target that curves were read at, easiest first; see `gasweep.analysis.growth`."""
 
     targets: tuple[TargetReport, ...]
     growth: tuple[GrowthPoint, ...] = ()
@@ -120,6 +128,10 @@ class StudyReport:
             "targets": [target.to_dict() for target in self.targets],
             "growth": [point.to_dict() for point in self.growth],
         }
+
+
+def _all_seeds(trial: RateTrial) -> list[Observation]:
+    return [*trial.observations, *(outlier.observation for outlier in trial.set_aside)]
 
 
 def _seed_dict(item: Observation, is_outlier: bool) -> dict[str, Any]:
@@ -138,10 +150,13 @@ def _trial_dict(trial: RateTrial) -> dict[str, Any]:
     return {
         "learning_rate": trial.learning_rate,
         "variant": trial.variant,
-        "num_seeds": len(trial.observations) + trial.num_diverged,
+        "num_seeds": len(_all_seeds(trial)) + trial.num_diverged,
         "num_censored": trial.num_censored,
         "num_diverged": trial.num_diverged,
         "steps_to_target": steps.to_dict(),
         "median_steps_to_target": median,
-        "seeds": [_seed_dict(item, False) for item in trial.observations],
+        "seeds": [
+            *(_seed_dict(item, False) for item in trial.observations),
+            *(_seed_dict(outlier.observation, True) for outlier in trial.set_aside),
+        ],
     }

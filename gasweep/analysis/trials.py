@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from gasweep.analysis.learning_rate_choice import RateTrial
 from gasweep.analysis.likelihood import build_rows
 from gasweep.analysis.observation import Observation
+from gasweep.analysis.outlier_seeds import OutlierSeed, find_outlier_seeds
 from gasweep.analysis.seed_variance import pure_error
 from gasweep.analysis.steps_to_target import Points, TargetRule, crossing
 
@@ -74,14 +75,33 @@ def sort_into_trials(runs: Sequence[StudyRun], flags: list[str]) -> Trials:
     return trials
 
 
-def pooled_seed_sd(trials: Mapping[float, Sequence[RateTrial]]) -> float:
-    """Standard deviation of log steps between seeds, pooled over all trials; 0 where none has two seeds."""
-    cells: list[Observation] = []
-    for index, trial in enumerate(trial for group in trials.values() for trial in group):
-        cells += [replace(item, batch_size=1.0 + index) for item in trial.observations]
-    if not cells:
-        return 0.0
-    return pure_error(build_rows(cells)).sigma or 0.0
+def set_outliers_aside(trials: Trials) -> tuple[Trials, float]:
+    """The trials without seeds that disagree with the others of their trial, and the seeds' spread.
+
+    The spread is the standard deviation of log steps between seeds, pooled over all trials; 0 where none has
+    two seeds. One corrupt seed would both widen it and make its learning rate lose.
+    """
+    flat = [trial for group in trials.values() for trial in group]
+    cells = [
+        (index, item, replace(item, batch_size=1.0 + index))
+        for index, trial in enumerate(flat)
+        for item in trial.observations
+    ]
+    kept, outliers = find_outlier_seeds([cell for _, _, cell in cells], use_law=False)
+    accused = {id(outlier.observation): outlier for outlier in outliers}
+    aside: dict[int, list[OutlierSeed]] = {}
+    for index, item, cell in cells:
+        if id(cell) in accused:
+            aside.setdefault(index, []).append(replace(accused[id(cell)], observation=item))
+    cleaned = iter([_without(trial, aside.get(index, [])) for index, trial in enumerate(flat)])
+    seed_sd = (pure_error(build_rows(kept)).sigma or 0.0) if kept else 0.0
+    return {batch: [next(cleaned) for _ in group] for batch, group in trials.items()}, seed_sd
+
+
+def _without(trial: RateTrial, outliers: Sequence[OutlierSeed]) -> RateTrial:
+    accused = {id(outlier.observation) for outlier in outliers}
+    kept = tuple(item for item in trial.observations if id(item) not in accused)
+    return replace(trial, observations=kept, set_aside=tuple(outliers))
 
 
 def _observation(run: StudyRun, flags: list[str]) -> Observation | None:

@@ -42,7 +42,7 @@ def test_four_batch_sizes_off_the_law_have_a_wide_interval() -> None:
 
 def test_corrupt_gpt3_seed_is_named_and_does_not_move_the_answer() -> None:
     report = mlperf("gpt3")
-    assert [(one.observation.batch_size, one.observation.seed) for one in report.fit.outliers] == [(3072, 6)]
+    assert [(one.observation.batch_size, one.observation.seed) for one in report.outliers] == [(3072, 6)]
     path = next((DATA / "mlperf_rcp").glob("*_gpt3.json"))
     runs = read_source(path, options_for("gpt3", UNITS["gpt3"])).runs
     clean = [run for run in runs if not (run.batch_size == 3072 and run.seed == 6)]

@@ -262,3 +262,36 @@ def test_thin_data_are_said() -> None:
 def test_seeds_tied_by_coarse_evaluations_are_said() -> None:
     items = [replace(run, steps=50.0 * math.ceil((run.steps or 0.0) / 50.0)) for run in runs((0.1,))]
     assert any("evaluations are coarse" in flag for flag in fitted(items)["flags"])
+
+
+def test_outlier_seed_neither_widens_nor_costs_its_rate_the_choice() -> None:
+    """The corrupt seed sits at the best rate; with it the rate's mean would lose to its neighbours."""
+    items = runs()
+    index = next(k for k, run in enumerate(items) if run.batch_size == 64 and run.learning_rate == 0.1)
+    items[index] = replace(items[index], steps=(items[index].steps or 0.0) * 12.0)
+    report = fitted(items)
+    assert batch(report, 64)["learning_rate"] == 0.1
+    assert [
+        (one["effective_batch_size"], one["learning_rate"], one["seed"]) for one in report["outliers"]
+    ] == [(64.0, 0.1, 0)]
+    assert report["flags"][0].startswith("outlier: seed 0 at batch 64, learning rate 0.1, took")
+    assert report["critical_batch_size"]["value"] == pytest.approx(128.0, rel=0.1)
+
+
+def test_neighbour_stopped_too_early_to_compare_does_not_bracket() -> None:
+    """0.2 was stopped far before the winner's steps: it may be better, so the winner is at the edge."""
+    items = [run for run in runs() if run.batch_size != 64 or run.learning_rate != 0.2]
+    items += [
+        StudyRun(batch_size=64, learning_rate=0.2, seed=seed, last_step=10.0, state="censored")
+        for seed in range(3)
+    ]
+    one = batch(fitted(items), 64)
+    assert (one["learning_rate"], one["learning_rate_label"], one["role"]) == (0.1, "edge", "upper bound")
+
+
+def test_runs_that_say_nothing_do_not_bracket() -> None:
+    items = [run for run in runs() if run.batch_size != 64 or run.learning_rate != 0.2]
+    items += [StudyRun(batch_size=64, learning_rate=0.2, seed=0, state="censored")]
+    report = fitted(items)
+    assert batch(report, 64)["learning_rate_label"] == "edge"
+    assert any("its last step is unknown" in flag for flag in report["flags"])
