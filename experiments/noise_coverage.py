@@ -1,6 +1,6 @@
 """Does the noise scale's 95 % interval cover, is it as narrow as it may be, and when is it one-sided?
 
-    python experiments/noise_coverage.py [--runs 1000] [--seed 0] [--json FILE]
+    python experiments/noise_coverage.py [--runs 1000] [--seed 0] [--only TEXT] [--json FILE]
 
 Draws |G|² and tr Σ per step for gradients with a planted mean and covariance of `dimension` equal directions
 (exactly, from their chi-square laws; heavy tails from per-example draws), forms the window's Fieller set for
@@ -170,12 +170,15 @@ def main() -> None:
     )
     parser.add_argument("--runs", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--only", default="", help="cases whose name holds TEXT")
     parser.add_argument("--json")
     arguments = parser.parse_args()
     rng = np.random.default_rng(arguments.seed)
     everything = []
     for case in cases():
-        rows = run_case(case, runs=arguments.runs if case.tails == "normal" else arguments.runs // 4, rng=rng)
+        if arguments.only not in case.name:
+            continue
+        rows = run_case(case, runs=arguments.runs, rng=rng)
         everything += rows
         print(case.name)
         for row in rows:
