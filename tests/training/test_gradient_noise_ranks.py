@@ -8,6 +8,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
@@ -181,6 +182,8 @@ def misuse(rank: int, mistake: str):
     noise = GradientNoiseScale(
         model, micro_batch_size=B, every=1, process_group=group, ranks_average=group is None
     )
+    if mistake == "16 bits":
+        model.register_comm_hook(None, fp16_compress_hook)
     x, y, _ = batches(0, 2)[rank]
     if mistake == "nan" and rank == 1:
         x = x * float("nan")
@@ -210,6 +213,11 @@ def test_a_sum_made_by_hand_is_measured_once_its_group_is_given():
     assert found[0].num_groups == 4
     assert found[0].grad_noise_trace == pytest.approx(ddp[0].grad_noise_trace, rel=1e-4)
     assert found[0].grad_sq_norm == pytest.approx(ddp[0].grad_sq_norm, rel=1e-4)
+
+
+def test_a_sync_in_16_bits_is_no_mistake():
+    found, exact = run_on_ranks(2, misuse, "16 bits"), run_on_ranks(2, misuse, "none")
+    assert found[0].grad_noise_trace == pytest.approx(exact[0].grad_noise_trace, rel=1e-2)
 
 
 def find_spacing(rank: int):
