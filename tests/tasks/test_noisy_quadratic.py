@@ -247,7 +247,7 @@ def scheduled_steps(task, *, batch_size, rates, seed, target):
 
 
 def test_the_fit_recovers_the_planted_pair_from_trained_runs():
-    """With the per-step optimal rate, where S = S_min(1 + B_crit/B) holds to 0.1 % (McCandlish et al. 2018)."""
+    """With the per-step optimal rate, where S = S_min(1 + B_crit/B) holds to 0.1 %."""
     task = NoisyQuadratic(
         dimension=64, condition_number=10.0, noise="multiplicative", noise_scale=50.0, num_examples=2**48
     )

@@ -88,7 +88,7 @@ def test_masking_is_fixed_per_example_and_absent_from_evaluation():
         assert not bool((held_out == -100).any())
 
 
-def test_a_group_without_a_valid_token_contributes_nothing():
+def test_c56_a_group_without_a_valid_token_contributes_nothing():
     task = TextLm(**SMALL, mask_fraction=1.0)
     model = task.build_model()
     batch = task.train_data(root=None).batch(np.arange(3))
