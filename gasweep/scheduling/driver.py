@@ -22,7 +22,8 @@ from gasweep.scheduling.backend import Attempt, Backend, Cause, Event, Failed, F
 from gasweep.scheduling.interrupts import Interrupts
 from gasweep.scheduling.observer import Observer
 from gasweep.scheduling.resume import result_left
-from gasweep.scheduling.scheduler import BACKFILL_DEPTH, Company, Request, place
+from gasweep.scheduling.scheduler import BACKFILL_DEPTH, Request, place, wanted_workers
+from gasweep.scheduling.spool import recover_records, remove_spool
 from gasweep.scheduling.study import Study, company_of
 from gasweep.tracking.base import Tracker
 
@@ -117,7 +118,7 @@ class Driver:
     def _place(self) -> None:
         waiting = [self._requests[spec.run_id] for spec in self.study.ask(BACKFILL_DEPTH)]
         running = [self._requests[run_id] for run_id in self._open]
-        self.backend.want(_wanted(waiting, running))
+        self.backend.want(wanted_workers(waiting, running))
         free = self.backend.free_workers()
         if not waiting or free == 0:
             return
@@ -140,7 +141,7 @@ class Driver:
                 self._open[run_id] = _Open(spec=self.specs[run_id], number=number)
         for run_id in run_ids:
             item = self._open[run_id]
-            folder = run_directory(self.directory, run_id)
+            folder = self._folder(run_id)
             folder.mkdir(parents=True, exist_ok=True)
             self.backend.start(Attempt(spec=item.spec, number=item.number, run_directory=folder))
             self.tracker.start_run(item.spec)
@@ -182,6 +183,7 @@ class Driver:
         self.journal.record_result(result)
 
         def tell() -> None:
+            remove_spool(self._folder(result.run_id), item.number)
             self._told(result.run_id, result.state, reason=result.reason, number=item.number, result=result)
             self.tracker.finish_run(result.run_id, result, state=result.state.value)
             self.observer.run_finished(item.spec, result)
@@ -192,10 +194,12 @@ class Driver:
         run_id = failed.run_id
         state = self._state_after(failed)
         reason = describe(failed)
+        recover_records(self.journal, self._folder(run_id), run_id, failed.attempt)
         self.journal.end_attempt(run_id, failed.attempt, failed.cause.value, reason)
         self.journal.transition(run_id, state, reason)
 
         def tell() -> None:
+            remove_spool(self._folder(run_id), failed.attempt)
             self._told(run_id, state, reason=reason, number=item.number)
             if state is not RunState.WAITING:
                 self.tracker.finish_run(run_id, None, state=state.value)
@@ -252,15 +256,21 @@ class Driver:
             with contextlib.suppress(SourceError):
                 result = result_left(self.directory, item.spec)
             if result is not None:
+                recover_records(self.journal, self._folder(run_id), run_id, item.number)
                 self._record_result(self._open.pop(run_id), result)()
                 continue
             reason = "the sweep was stopped before the attempt had written its checkpoint"
             with self.journal.transaction():
+                recover_records(self.journal, self._folder(run_id), run_id, item.number)
                 self.journal.end_attempt(run_id, item.number, Cause.INTERRUPTED.value, reason)
                 self.journal.transition(run_id, RunState.INTERRUPTED, reason)
+            remove_spool(self._folder(run_id), item.number)
             del self._open[run_id]
             self._told(run_id, RunState.INTERRUPTED, reason=reason, number=item.number)
             self.tracker.finish_run(run_id, None, state=RunState.INTERRUPTED.value)
+
+    def _folder(self, run_id: str) -> Path:
+        return run_directory(self.directory, run_id)
 
     def _told(
         self,
@@ -281,11 +291,3 @@ def describe(failed: Failed) -> str:
     """One line: what happened, and where to read on."""
     log = "" if failed.log_path is None else f" (log: {failed.log_path})"
     return f"{failed.cause.value}: {failed.message}{log}"
-
-
-def _wanted(waiting: Sequence[Request], running: Sequence[Request]) -> int:
-    """Workers that could be used at once: runs that want to be alone count one at a time."""
-    alone = [item.world_size for item in waiting if item.company is Company.ALONE]
-    if alone and waiting[0].company is Company.ALONE:
-        return max(alone)
-    return sum(item.world_size for item in (*waiting, *running))

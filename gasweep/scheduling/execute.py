@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import importlib
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,8 @@ from gasweep.scheduling.failures import failed_outcome
 from gasweep.scheduling.mailbox import Mailbox
 from gasweep.scheduling.order import WorkOrder
 from gasweep.scheduling.outcome import Outcome
-from gasweep.training.process import Interrupted, ProcessContext
+from gasweep.scheduling.spool import Spool
+from gasweep.training.process import Interrupted, ProcessContext, Sink
 
 GroupFactory = Callable[[], AbstractContextManager[object]]
 
@@ -59,17 +60,38 @@ def _train(
         mailbox.beat()
         return should_stop()
 
+    spec = RunSpec.from_dict(order.spec)
+    with _sink(order, spec, mailbox) as sink:
+        result: RunResult | None = resolve(order.entry)(
+            spec,
+            process=ProcessContext(rank=order.rank, world_size=order.world_size, device=device),
+            sink=sink,
+            run_directory=Path(order.run_directory),
+            should_stop=asked,
+        )
+    return result
+
+
+@contextmanager
+def _sink(order: WorkOrder, spec: RunSpec, mailbox: Mailbox) -> Iterator[Sink]:
+    """Where a rank's measurements go: rank 0's to the driver, and first to the disk where the run has
+    checkpoints (a probe has none)."""
+
     def discard(*, steps: list[StepRecord], evaluations: list[EvalRecord]) -> None:
         mailbox.beat()
 
-    result: RunResult | None = resolve(order.entry)(
-        RunSpec.from_dict(order.spec),
-        process=ProcessContext(rank=order.rank, world_size=order.world_size, device=device),
-        sink=mailbox.put if order.rank == 0 else discard,
-        run_directory=Path(order.run_directory),
-        should_stop=asked,
-    )
-    return result
+    if order.rank != 0:
+        yield discard
+    elif spec.kind == "probe":
+        yield mailbox.put
+    else:
+        with closing(Spool(Path(order.run_directory), order.attempt)) as spool:
+
+            def keep_and_tell(*, steps: list[StepRecord], evaluations: list[EvalRecord]) -> None:
+                spool.put(steps=steps, evaluations=evaluations)
+                mailbox.put(steps=steps, evaluations=evaluations)
+
+            yield keep_and_tell
 
 
 def header(order: WorkOrder, *, where: str) -> str:

@@ -14,8 +14,9 @@ from gasweep.results.files import read_result
 from gasweep.results.journal import Journal
 from gasweep.results.records import RunResult
 from gasweep.results.states import FINISHED, RunState
-from gasweep.results.stored import config_changes
+from gasweep.results.stored import StoredAttempt, config_changes
 from gasweep.scheduling.provenance import provenance
+from gasweep.scheduling.spool import recover_records, remove_spool
 
 LOST_DRIVER = "its driver ended without a word"
 
@@ -41,6 +42,7 @@ class Resumption:
         self._retry_failed = retry_failed
         self._counts: dict[str, int] = {}
         self._warnings: list[str] = []
+        self._spools: list[tuple[Path, int]] = []
 
     def run(self, specs: Sequence[RunSpec]) -> dict[str, RunState]:
         """The state of every run, in one commit."""
@@ -48,6 +50,8 @@ class Resumption:
         with self._journal.transaction():
             for spec in specs:
                 self._settle(spec, known[spec.run_id])
+        for folder, number in self._spools:
+            remove_spool(folder, number)
         return {spec.run_id: self._journal.state(spec.run_id) for spec in specs}
 
     @property
@@ -65,15 +69,17 @@ class Resumption:
 
     def _settle(self, spec: RunSpec, state: RunState) -> None:
         journal, run_id = self._journal, spec.run_id
+        if state in FINISHED:
+            self._keep_or_reopen(spec, state)
+            return
+        if state is RunState.RUNNING:
+            self._recover(run_id)
+        if self._adopt(spec, state):
+            return
         if state is RunState.RUNNING:
             self._end_open_attempts(run_id)
             journal.transition(run_id, RunState.INTERRUPTED, LOST_DRIVER)
             state = RunState.INTERRUPTED
-        if state in FINISHED:
-            self._keep_or_reopen(spec, state)
-            return
-        if self._adopt(spec, state):
-            return
         if state is RunState.FAILED:
             if not self._retry_failed:
                 self._count("failed")
@@ -110,10 +116,18 @@ class Resumption:
         self._count("adopted")
         return True
 
+    def _recover(self, run_id: str) -> None:
+        folder = run_directory(self._directory, run_id)
+        for attempt in self._open_attempts(run_id):
+            recover_records(self._journal, folder, run_id, attempt.number)
+            self._spools.append((folder, attempt.number))
+
     def _end_open_attempts(self, run_id: str) -> None:
-        for attempt in self._journal.attempts(run_id):
-            if attempt.ended_at is None:
-                self._journal.end_attempt(run_id, attempt.number, "driver_lost", LOST_DRIVER)
+        for attempt in self._open_attempts(run_id):
+            self._journal.end_attempt(run_id, attempt.number, "driver_lost", LOST_DRIVER)
+
+    def _open_attempts(self, run_id: str) -> list[StoredAttempt]:
+        return [attempt for attempt in self._journal.attempts(run_id) if attempt.ended_at is None]
 
     def _count(self, key: str) -> None:
         self._counts[key] = self._counts.get(key, 0) + 1

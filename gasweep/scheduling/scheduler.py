@@ -78,3 +78,11 @@ def place(
 
 def _welcome(company: Company, beside: set[Company]) -> bool:
     return not beside or (company is not Company.ALONE and beside == {company})
+
+
+def wanted_workers(waiting: Sequence[Request], running: Sequence[Request]) -> int:
+    """Workers that could be used at once: runs that want to be alone count one at a time."""
+    alone = [item.world_size for item in waiting if item.company is Company.ALONE]
+    if alone and waiting[0].company is Company.ALONE:
+        return max(alone)
+    return sum(item.world_size for item in (*waiting, *running))

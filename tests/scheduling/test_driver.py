@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from scheduling_fakes import make_result
+from scheduling_fakes import make_result, step_record
 from scheduling_play import play
 from scheduling_specs import make_config, make_plan, make_spec
 
@@ -28,6 +28,7 @@ from gasweep.scheduling.interrupts import Interrupts
 from gasweep.scheduling.leased import LeaseOptions
 from gasweep.scheduling.observer import Observer
 from gasweep.scheduling.simulated import Script, SimulatedCluster, simulated_backend
+from gasweep.scheduling.spool import Spool, spool_path
 from gasweep.scheduling.sweep import SweepOutcome, exit_code, run_sweep
 
 
@@ -229,6 +230,33 @@ def test_a_file_that_is_no_result_of_the_run_is_told_and_the_run_runs_again(
     recorder = Recorder()
     assert sweep(tmp_path, [spec], observer=recorder).exit_code == 0
     assert any("run left runs again" in note for note in recorder.notes)
+
+
+def test_records_that_only_the_workers_disk_holds_are_recovered(tmp_path: Path) -> None:
+    """Steps up to a checkpoint that the driver had not heard of are not repeated, and must not be lost."""
+    spec = make_spec("run", steps=8)
+    with Journal.create_or_open(tmp_path) as journal:
+        journal.add_runs([spec])
+        journal.start_attempt("run")
+        journal.transition("run", RunState.RUNNING)
+        journal.append("run", 1, steps=[step_record(1)])
+    folder = run_directory(tmp_path, "run")
+    spool = Spool(folder, 1)
+    spool.put(steps=[step_record(1), step_record(2)], evaluations=[])
+    spool.put(steps=[step_record(3)], evaluations=make_result(spec, steps=3).evaluations)
+    spool.close()
+    with spool_path(folder, 1).open("a") as file:
+        file.write('{"steps": [{"optimizer_st')
+
+    def go_on(spec: RunSpec, attempt: int) -> Script:
+        records = [step_record(step) for step in range(4, 9)]
+        return Script(duration_s=1.0, result=make_result(spec, steps=8), steps=records)
+
+    assert sweep(tmp_path, [spec], play_as=go_on).exit_code == 0
+    with read(tmp_path) as journal:
+        assert [record.optimizer_step for record in journal.steps("run")] == list(range(1, 9))
+        assert [record.optimizer_step for record in journal.evaluations("run")] == [3, 8]
+    assert not spool_path(folder, 1).exists()
 
 
 def censored(spec: RunSpec, attempt: int) -> Script:
