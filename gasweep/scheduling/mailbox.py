@@ -15,7 +15,9 @@ PAUSE_S = 0.2  # a poll that finds something waits for more: a few messages a se
 class Mailbox:
     """Filled by one thread, emptied by another. Never blocks the one that fills it."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, patience_s: float = PATIENCE_S, pause_s: float = PAUSE_S) -> None:
+        self._patience_s = patience_s
+        self._pause_s = pause_s
         self._condition = threading.Condition()
         self._steps: list[StepRecord] = []
         self._evaluations: list[EvalRecord] = []
@@ -54,6 +56,6 @@ class Mailbox:
         """What has come, after a wait that keeps the number of messages low."""
         with self._condition:
             full: Callable[[], bool] = lambda: bool(self._steps or self._evaluations or self._closed)  # noqa: E731
-            if self._condition.wait_for(full, timeout=PATIENCE_S):
-                self._condition.wait_for(lambda: self._closed, timeout=PAUSE_S)
+            if self._condition.wait_for(full, timeout=self._patience_s):
+                self._condition.wait_for(lambda: self._closed, timeout=self._pause_s)
         return self.take()

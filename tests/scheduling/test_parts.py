@@ -69,12 +69,13 @@ def test_gpus_are_the_slots_where_there_are_any_and_get_the_cpus_that_every_one_
 
 
 def test_the_mailbox_waits_for_news_and_gathers_what_follows_it() -> None:
-    mailbox = Mailbox()
+    mailbox = Mailbox(patience_s=60.0, pause_s=60.0)
 
     def fill() -> None:
         for step in (1, 2, 3):
             mailbox.put(steps=[step_record(step)], evaluations=[])
             time.sleep(0.01)
+        mailbox.close()
 
     thread = threading.Thread(target=fill)
     thread.start()
@@ -88,11 +89,11 @@ def test_the_mailbox_waits_for_news_and_gathers_what_follows_it() -> None:
 
 
 def test_a_closed_mailbox_keeps_nobody_waiting() -> None:
-    mailbox = Mailbox()
+    mailbox = Mailbox(patience_s=60.0, pause_s=60.0)
     mailbox.close()
     started = time.monotonic()
     assert mailbox.wait_and_take().steps == []
-    assert time.monotonic() - started < 0.2
+    assert time.monotonic() - started < 30.0
 
 
 def test_everything_printed_goes_to_the_log_even_by_children(tmp_path: Path, capfd: Any) -> None:
