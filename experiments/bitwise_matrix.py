@@ -28,6 +28,7 @@ from gasweep.training.local_ranks import LocalRanks
 
 B = 64
 GRAIN = 4
+TASK = {"width": 32, "heads": 2, "context": 16, "dropout": 0.1, "mask_fraction": 0.2}
 LAYOUTS = {
     "single": [(b, 1) for b in (4, 8, 12, 16, 20, 28, 32, 36, 40, 48, 56, 64)],
     "ddp": [(b, 2) for b in (4, 8, 12, 16, 20, 24, 28, 32)] + [(b, 4) for b in (4, 8, 12, 16)],
@@ -58,7 +59,7 @@ class Records:
 
 def spec_of(strategy: str, b: int, n: int, *, steps: int, **changes: Any) -> RunSpec:
     config = SweepConfig(
-        task={"_target_": "gasweep.tasks.TextLm", "context": 32, "dropout": 0.1, "mask_fraction": 0.2},
+        task={"_target_": "gasweep.tasks.TextLm", **TASK},
         optimizer=OptimizerConfig(name="adamw", weight_decay=0.01, max_grad_norm=1.0),
         schedule=ScheduleConfig(warmup_optimizer_steps=10),
         evaluation=EvaluationConfig(
@@ -121,7 +122,8 @@ def main() -> int:
     parser.add_argument("--output", type=Path)
     options = parser.parse_args()
     lines = [
-        f"text_lm, {options.steps} AdamW steps, B={B}, grain {GRAIN}, dropout 0.1, clipping at 1, 1 thread a rank",
+        f"text_lm {TASK}",
+        f"{options.steps} AdamW steps, B={B}, grain {GRAIN}, clipping at 1, one thread per rank",
         "",
         f"{'strategy':<8}  {'b x N x G':>9}  {'parameters':<16}  {'losses, norms':<16}  {'evaluations':<16}",
     ]
@@ -136,7 +138,7 @@ def main() -> int:
     same = len(seen) == 1
     lines += [
         "",
-        f"{len(lines) - 3} runs: {'one set of bits' if same else f'{len(seen)} DIFFERENT sets of bits'}",
+        f"{len(lines) - 4} runs: {'one set of bits' if same else f'{len(seen)} DIFFERENT sets of bits'}",
     ]
     if same:
         (bits,) = seen

@@ -45,8 +45,12 @@ class BitwiseAccumulator(Accumulator):
         self._grain = config.grain
         self._exchange: Exchange = exchange_for(parts)
         shapes = [parameter.shape for parameter in trainable(parts.module)]
-        self._totals = GradientTotals(shapes, device=parts.device)
+        is_wide = any(tensor.dtype == torch.float64 for _, tensor in parts.parameters)
+        self._totals = GradientTotals(
+            shapes, device=parts.device, dtype=torch.float64 if is_wide else torch.float32
+        )
         self._expected_peaks = [0.0] * len(shapes)
+        self._counts = True
         self.repeated_steps = 0
 
     def begin_step(self, plan: StepPlan) -> None:
@@ -60,12 +64,13 @@ class BitwiseAccumulator(Accumulator):
 
     def accumulate(self, micro_batch: MicroBatch, *, loss_divisor: float, sync_gradients: bool) -> None:
         grains = cut(micro_batch.start, micro_batch.start + len(micro_batch.indices), grain=self._grain)
-        for grain in grains:
-            self._run(grain, micro_batch, loss_divisor)
-        if self._exchange.every_rank_runs_equally_often:
-            most = most_grains(self._plan.partition, micro_step=micro_batch.micro_step, grain=self._grain)
-            for _ in range(most - len(grains)):
-                self._join(self._examples(micro_batch.indices[:0]))
+        with self.parts.strategy.own_gradients(self._take, take=True):
+            for grain in grains:
+                self._run(grain, micro_batch, loss_divisor)
+            if self._exchange.every_rank_runs_equally_often:
+                most = most_grains(self._plan.partition, micro_step=micro_batch.micro_step, grain=self._grain)
+                for _ in range(most - len(grains)):
+                    self._join(self._examples(micro_batch.indices[:0]))
 
     def finish_step(self) -> bool:
         self._buffers.refuse_changes()
@@ -114,20 +119,25 @@ class BitwiseAccumulator(Accumulator):
             grain_index=grain.index,
             device=parts.device,
         )
-        with parts.strategy.own_gradients(self._totals.add, take=True):
-            with parts.precision.autocast():
-                loss = parts.task.loss(parts.model, batch)
-            total = summed_loss(loss, num_items=num_items)
-            self._losses[grain.index] = total.detach()
-            parts.precision.scale(total / loss_divisor).backward()  # type: ignore[no-untyped-call]
+        with parts.precision.autocast():
+            loss = parts.task.loss(parts.model, batch)
+        total = summed_loss(loss, num_items=num_items)
+        self._losses[grain.index] = total.detach()
+        parts.precision.scale(total / loss_divisor).backward()  # type: ignore[no-untyped-call]
+        self._totals.end_grain()
 
     def _join(self, batch: Batch) -> None:
         """Take part in the other ranks' forward and backward; nothing of it counts."""
-        with self.parts.strategy.own_gradients(_discard, take=True):
-            with self.parts.precision.autocast():
-                loss = self.parts.task.loss(self.parts.model, batch)
-            joined = summed_loss(loss, num_items=self.parts.task.count_items(batch))
-            joined.backward()  # type: ignore[no-untyped-call]
+        self._counts = False
+        with self.parts.precision.autocast():
+            loss = self.parts.task.loss(self.parts.model, batch)
+        joined = summed_loss(loss, num_items=self.parts.task.count_items(batch))
+        joined.backward()  # type: ignore[no-untyped-call]
+        self._counts = True
+
+    def _take(self, index: int, gradient: Tensor) -> None:
+        if self._counts:
+            self._totals.add(index, gradient)
 
     def _fetch(self, grain: Grain, micro_batch: MicroBatch) -> Batch:
         """The grain's examples, asked for alone: padding must not depend on their neighbours."""
@@ -138,7 +148,3 @@ class BitwiseAccumulator(Accumulator):
 
     def _examples(self, indices: Indices) -> Batch:
         return move(self.parts.data.batch(indices), self.parts.device)
-
-
-def _discard(_index: int, _gradient: Tensor) -> None:
-    pass

@@ -78,12 +78,11 @@ def grid_for(peak: float, *, num_grains: int) -> Grid:
 def add_quantized(total: Tensor, gradient: Tensor, *, scale: float) -> None:
     """total += round(gradient · scale), elementwise; ties to even.
 
-    total: int64, any shape. gradient: float32 or float64 of the same shape (16-bit gradients are widened
-    first, exactly). |gradient| · scale must stay below 2^62: the caller checks the peak, and discards the
-    sum if it did not; non-finite elements give unspecified integers and a non-finite peak.
+    total: int64, any shape. gradient: float32 or float64 of the same shape. |gradient| · scale must stay
+    below 2^62: the caller checks the peak, and discards the sum if it did not; a non-finite element gives an
+    unspecified integer and a non-finite peak.
     """
-    wide = gradient if gradient.dtype in (torch.float32, torch.float64) else gradient.float()
-    total.add_(torch.mul(wide, scale).round_().to(torch.int64))
+    total.add_(torch.mul(gradient, scale).round_().to(torch.int64))
 
 
 def peak_of(gradient: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from gasweep.training.bitwise.fixed_point import Grid, add_quantized, dequantize, grid_for, peak_of
+from gasweep.training.bitwise.fixed_point import Grid, add_quantized, dequantize, grid_for
 
 UNTOUCHED = -1.0
 """The peak of a parameter that no backward reached: its gradient is None, not zero."""
@@ -21,12 +21,18 @@ class GradientTotals:
     shapes: whole (unsharded) shapes, in the order of the indices given to `add`.
     """
 
-    def __init__(self, shapes: Sequence[torch.Size], *, device: torch.device) -> None:
+    def __init__(
+        self, shapes: Sequence[torch.Size], *, device: torch.device, dtype: torch.dtype = torch.float32
+    ) -> None:
+        """dtype: float32, or float64 where any gradient is: what gradients are widened to."""
         self.shapes = list(shapes)
+        self._dtype = dtype
         sizes = [shape.numel() for shape in self.shapes]
         self._flat = torch.zeros(sum(sizes), dtype=torch.int64, device=device)
         self._totals: list[Tensor] = list(self._flat.split(sizes))  # type: ignore[no-untyped-call]
         self._peaks = torch.empty(len(sizes), dtype=torch.float64, device=device)
+        self._extremes = torch.empty(2, len(sizes), dtype=dtype, device=device)
+        self._cells = [(self._extremes[0, i], self._extremes[1, i]) for i in range(len(sizes))]
         self._grids: list[Grid] = []
 
     def reset(self, expected_peaks: Sequence[float], *, num_grains: int) -> None:
@@ -34,12 +40,20 @@ class GradientTotals:
         self._grids = [grid_for(peak, num_grains=num_grains) for peak in expected_peaks]
         self._flat.zero_()
         self._peaks.fill_(UNTOUCHED)
+        self._open_grain()
 
     def add(self, index: int, gradient: Tensor) -> None:
-        """Add one grain's gradient of parameter `index`."""
-        peak = self._peaks[index]
-        torch.maximum(peak, peak_of(gradient), out=peak)
-        add_quantized(self._totals[index], gradient.reshape(-1), scale=self._grids[index].scale)
+        """Add the open grain's gradient of parameter `index`; once per grain."""
+        wide = gradient.detach().reshape(-1).to(self._dtype)
+        if wide.numel():
+            torch.aminmax(wide, out=self._cells[index])
+        add_quantized(self._totals[index], wide, scale=self._grids[index].scale)
+
+    def end_grain(self) -> None:
+        """Take note of the grain's largest elements."""
+        low, high = self._extremes.double()
+        torch.maximum(self._peaks, torch.maximum(-low, high), out=self._peaks)
+        self._open_grain()
 
     @property
     def peaks(self) -> Tensor:
@@ -50,6 +64,10 @@ class GradientTotals:
     def flat(self) -> Tensor:
         """All sums end to end, int64: what ranks that hold whole parameters add up in place."""
         return self._flat
+
+    def _open_grain(self) -> None:
+        self._extremes[0].fill_(-UNTOUCHED)
+        self._extremes[1].fill_(UNTOUCHED)
 
     def total(self, index: int) -> Tensor:
         """The sum of parameter `index`, int64, in its whole shape."""
