@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ grid:
   micro_batch_size: [8]
   world_size: [1, 2]
   accumulation_steps: [1, 2]
-  learning_rate: [0.05, 0.1]
+  learning_rate: [0.1]
   seed: [0, 1]
 target: {metric: eval_loss, value: 1.0e-9}
 budget: {max_optimizer_steps: 800}
@@ -35,8 +35,21 @@ cluster: {num_workers: 2}
 checkpoint: {every_s: 0.5}
 tracking: {wandb: null}
 """
-NUM_RUNS = 16
+NUM_RUNS = 8
 COMMAND = [sys.executable, "-c", "import sys; from gasweep.cli.main import main; sys.exit(main())"]
+
+
+_STARTED: list[subprocess.Popen[str]] = []
+
+
+@pytest.fixture(autouse=True)
+def _leave_nothing_running() -> Iterator[None]:
+    yield
+    for process in _STARTED:
+        if process.poll() is None:
+            process.kill()
+            process.communicate()
+    _STARTED.clear()
 
 
 class Sweep:
@@ -44,7 +57,12 @@ class Sweep:
 
     def __init__(self, config: Path, directory: Path) -> None:
         self.directory = directory
-        self.process = subprocess.Popen(
+        self.process = self._started(config, directory)
+        _STARTED.append(self.process)
+
+    @staticmethod
+    def _started(config: Path, directory: Path) -> subprocess.Popen[str]:
+        return subprocess.Popen(
             [*COMMAND, "run", str(config), "--dir", str(directory)],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
