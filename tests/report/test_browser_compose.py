@@ -61,16 +61,15 @@ def test_without_measured_memory_the_bar_says_so_and_still_follows_b_alone(
     assert float(page.memory().rstrip("%")) > float(before.rstrip("%"))
 
 
-def test_a_huge_batch_is_drawn_in_groups_and_at_once(driver: Any, tmp_path: Path) -> None:
+def test_a_huge_batch_is_drawn_in_groups(driver: Any, tmp_path: Path) -> None:
     page = opened(driver, tmp_path, width=400)
     page.choose("b", 4096)
     page.choose("n", 1024)
-    milliseconds = page.run(
+    page.run(
         "const it = document.getElementById('compose-g-exact'); it.value = '1024';"
-        "const start = performance.now(); it.dispatchEvent(new Event('change'));"
-        "return performance.now() - start"
+        "it.dispatchEvent(new Event('change'))"
     )
-    assert milliseconds < 300
+    assert page.run("return document.querySelectorAll('*').length") < 20_000
     assert page.output("compose-equation") == "B = 4,096 × 1,024 × 1,024 = 4,294,967,296"
     text = page.text("stage-text")
     assert "contributions to one optimizer step of 4,294,967,296" in text
