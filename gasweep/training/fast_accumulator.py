@@ -31,8 +31,7 @@ class FastAccumulator(Accumulator):
         self._cuda = parts.device.type == "cuda"
 
     def begin_step(self, plan: StepPlan) -> None:
-        for tensor in self._tensors:
-            tensor.grad = None
+        self.parts.strategy.reset_gradients(num_micro_steps=len(plan.micro_batches))
         self._loss_sum.zero_()
         self._num_syncs = 0
 
@@ -82,6 +81,11 @@ class MainGradientAccumulator(FastAccumulator):
         super().__init__(parts)
         self._main = main
         self._syncs = syncs
+
+    def begin_step(self, plan: StepPlan) -> None:
+        super().begin_step(plan)
+        for tensor in self._tensors:
+            tensor.grad = None
 
     def accumulate(self, micro_batch: MicroBatch, *, loss_divisor: float, sync_gradients: bool) -> None:
         super().accumulate(micro_batch, loss_divisor=loss_divisor, sync_gradients=sync_gradients)

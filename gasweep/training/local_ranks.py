@@ -61,6 +61,11 @@ class LocalRanks:
             raise _most_telling(errors)
         return [value for _, value in outcomes]
 
+    @property
+    def process_ids(self) -> list[int | None]:
+        """Of the processes as they stand, by rank; for a test that wants one dead."""
+        return [process.pid for process, _ in self._workers]
+
     def close(self) -> None:
         self._end_workers()
         self._folder.cleanup()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -56,6 +57,11 @@ class Strategy(ABC):
         units: submodules sharded as units of their own (FSDP); others ignore it.
         """
 
+    @functools.cached_property
+    def trainable_parameters(self) -> list[nn.Parameter]:
+        """The prepared module's parameters with a gradient."""
+        return trainable(self.module)
+
     @abstractmethod
     def no_sync(self) -> AbstractContextManager[object]:
         """Entered around forward *and* backward of every micro-step but the last of an optimizer step."""
@@ -71,7 +77,7 @@ class Strategy(ABC):
         (`syncs_gradients=False`).
         """
         handles = []
-        for index, parameter in enumerate(trainable(self.module)):
+        for index, parameter in enumerate(self.trainable_parameters):
             handles += watch_gradient(parameter, index, hook, take=take)
         try:
             yield
@@ -101,6 +107,11 @@ class Strategy(ABC):
     def unsynced_bytes(self, num_micro_steps: int) -> int:
         """What the optimizer step just metered would have sent, had it synced on every micro-step."""
 
+    def reset_gradients(self, *, num_micro_steps: int) -> None:
+        """Forget the module's gradients before an optimizer step of `num_micro_steps`."""
+        for parameter in self.trainable_parameters:
+            parameter.grad = None
+
     def all_reduce_gradients(self, gradients: list[Tensor]) -> None:  # noqa: B027
         """The sum over ranks, in place; for an accumulator that syncs by itself. Metered as model traffic."""
 
@@ -128,6 +139,7 @@ class Strategy(ABC):
 
     def close(self) -> None:
         """Drop what refers to the model or the process group."""
+        self.__dict__.pop("trainable_parameters", None)
         del self.module
 
 

@@ -57,6 +57,16 @@ class DdpStrategy(ReplicatedStrategy):
         self._wrapped.register_comm_hook(None, lambda _, bucket: self._sum_bucket(bucket))
         return self._wrapped
 
+    def reset_gradients(self, *, num_micro_steps: int) -> None:
+        # Zeroed in place, a gradient stays a view of its bucket and accumulates there; dropped, it would be
+        # held twice, once while accumulating and once in the bucket. Unused parameters have to keep None.
+        held = [p.grad for p in self.trainable_parameters if p.grad is not None]
+        in_buckets = self.syncs_gradients and not self.options.find_unused_parameters
+        if held and num_micro_steps > 1 and in_buckets:
+            torch._foreach_zero_(held)
+        else:
+            super().reset_gradients(num_micro_steps=num_micro_steps)
+
     def no_sync(self) -> AbstractContextManager[object]:
         if not self.syncs_gradients or self.options.sync_every_micro_step:
             return contextlib.nullcontext()
