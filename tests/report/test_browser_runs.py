@@ -36,7 +36,7 @@ def test_the_table_of_runs_filters_by_state_and_text(driver: Any, tmp_path: Path
     assert page.output("runs-count") == "3 of 96 runs"
 
 
-def test_of_thousands_of_runs_a_page_opens_with_some_and_all_can_be_shown(driver: Any, tmp_path: Path) -> None:
+def test_a_page_of_thousands_of_runs_opens_with_some_and_shows_all(driver: Any, tmp_path: Path) -> None:
     base = examples.run_rows()
     rows = tuple(dataclasses.replace(row, run_id=f"c{i:02d}{row.run_id}") for i in range(40) for row in base)
     page = opened(driver, tmp_path, examples.report_data(runs=rows))
