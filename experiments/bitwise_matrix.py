@@ -129,7 +129,7 @@ def main() -> int:
     ]
     print("\n".join(lines), flush=True)
     seen = set()
-    with LocalRanks() as ranks:
+    with LocalRanks(timeout_s=7200) as ranks:
         for strategy, layout, bits, seconds in matrix(ranks, steps=options.steps, every=options.every):
             seen.add(bits)
             hashes = "  ".join(value[:16] for value in (bits.parameters, bits.losses, bits.evaluations))

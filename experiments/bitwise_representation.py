@@ -7,9 +7,9 @@ Adds the gradients of K grains of P float32 elements whose magnitudes span 2^20,
     tree         float32, in a fixed binary tree over the grains: order-fixed, log2 K + 1 partial sums alive
     pre-rounded  float64 multiples of one quantum (Rump; Demmel and Nguyen): 53 bits, exact in any order
     int64        integers on one grid: 62 bits, exact in any order (what bitwise mode uses)
-and prints milliseconds of CPU time per grain (median), bytes of running sums per element, bytes on the wire per element
-of a sum over ranks, whether a reversed order gave the same bits, and the largest and mean error against exact
-addition, relative to the largest element of the sum.
+and prints milliseconds of CPU time per grain (median), bytes of running sums per element, bytes on the wire
+per element of a sum over ranks, whether a reversed order gave the same bits, and the largest and mean error
+against exact addition, relative to the largest element of the sum.
 """
 
 from __future__ import annotations

@@ -248,7 +248,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     generator = random.Random(options.seed)
-    with LocalRanks() as ranks:
+    with LocalRanks(timeout_s=7200) as ranks:
 
         def run(spec: RunSpec) -> Taken:
             outcome: Taken = ranks.run(spec.layout.world_size, gradient_of, spec=spec)[0]

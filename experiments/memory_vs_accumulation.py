@@ -2,11 +2,11 @@
 
     python experiments/memory_vs_accumulation.py [--steps 1 8 64] [--output FILE]
 
-Peak memory of a rank at G = 1, 8, 64 and a fixed micro-batch, for DDP and FSDP2 on two ranks, fast and bitwise:
+Peak memory of a rank at G = 1, 8, 64, fixed micro-batch, for DDP and FSDP2 on two ranks, fast and bitwise:
 growth of the resident set from before the model is built to its peak over two optimizer steps, the larger
-of the two ranks, in fresh processes. FSDP2 at G > 1 holds unsharded gradients between micro-steps, 4·P·(1 - 1/N)
-bytes for P fp32 parameters (`sync_every_micro_step` gives them back for more traffic); bitwise mode holds
-8-byte integer sums of all P instead.
+of the two ranks, in fresh processes. FSDP2 at G > 1 holds unsharded gradients between micro-steps, which is
+4·P·(1 - 1/N) bytes for P fp32 parameters (`sync_every_micro_step` gives them back for more traffic); bitwise
+mode holds 8-byte integer sums of all P instead.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def main() -> None:
     ):
         grown = []
         for steps in options.steps:
-            with LocalRanks() as ranks:
+            with LocalRanks(timeout_s=7200) as ranks:
                 spec = spec_of(strategy, mode, steps=steps, syncs_every=syncs)
                 outcomes = ranks.run(RANKS, peak_growth, spec=spec)
             grown.append(max(growth for growth, _ in outcomes))

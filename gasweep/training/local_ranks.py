@@ -8,6 +8,7 @@ import multiprocessing
 import tempfile
 import traceback
 from collections.abc import Callable
+from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -18,6 +19,15 @@ from gasweep.errors import GasweepError, RunError, UserError
 from gasweep.training.process import ProcessContext
 
 Task = Callable[..., Any]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Answer:
+    """What a rank made of a call. reusable: whether its process can serve another."""
+
+    ok: bool
+    value: Any
+    reusable: bool
 
 
 class LocalRanks:
@@ -31,7 +41,7 @@ class LocalRanks:
         self._device = device
         self._num_threads = num_threads
         self._timeout_s = timeout_s
-        self._workers: list[tuple[BaseProcess, Connection]] = []
+        self._workers: dict[int, tuple[BaseProcess, Connection]] = {}
         self._calls = itertools.count()
         self._folder = tempfile.TemporaryDirectory(prefix="gasweep-ranks-")
 
@@ -47,63 +57,64 @@ class LocalRanks:
         """`function(process, **arguments)` on each rank of a new group; the results by rank.
 
         `function` must be importable, its arguments and results picklable.
-        Raises the user's error a rank raised, else RunError with the ranks' tracebacks. When a process died
-        or did not answer, all are replaced.
+        Raises the user's error a rank raised, else RunError with the ranks' tracebacks. Processes that died,
+        did not answer or could not join their group are replaced.
         """
-        self._grow(world_size)
+        self._fill(world_size)
         store = str(Path(self._folder.name) / f"store-{next(self._calls)}")
-        workers = self._workers[:world_size]
-        for rank, (_, connection) in enumerate(workers):
-            connection.send((rank, world_size, store, self._timeout_s, function, arguments))
-        outcomes = self._collect(workers)
-        errors = [outcome for ok, outcome in outcomes if not ok]
+        for rank in range(world_size):
+            self._workers[rank][1].send((rank, world_size, store, self._timeout_s, function, arguments))
+        answers = self._collect(world_size)
+        for rank, answer in enumerate(answers):
+            if not answer.reusable:
+                self._end(rank)
+        errors = [answer.value for answer in answers if not answer.ok]
         if errors:
             raise _most_telling(errors)
-        return [value for _, value in outcomes]
+        return [answer.value for answer in answers]
 
     @property
     def process_ids(self) -> list[int | None]:
         """Of the processes as they stand, by rank; for a test that wants one dead."""
-        return [process.pid for process, _ in self._workers]
+        return [worker[0].pid for _, worker in sorted(self._workers.items())]
 
     def close(self) -> None:
-        self._end_workers()
+        for rank in list(self._workers):
+            self._end(rank)
         self._folder.cleanup()
 
-    def _grow(self, count: int) -> None:
+    def _fill(self, count: int) -> None:
         context = multiprocessing.get_context("spawn")
-        while len(self._workers) < count:
+        for rank in range(count):
+            if rank in self._workers:
+                continue
             parent, child = context.Pipe()
-            device = f"cuda:{len(self._workers)}" if self._device == "cuda" else "cpu"
+            device = f"cuda:{rank}" if self._device == "cuda" else "cpu"
             process = context.Process(target=_serve, args=(child, device, self._num_threads), daemon=True)
             process.start()
             child.close()
-            self._workers.append((process, parent))
+            self._workers[rank] = (process, parent)
 
-    def _collect(self, workers: list[tuple[BaseProcess, Connection]]) -> list[tuple[bool, Any]]:
-        outcomes: dict[int, tuple[bool, Any]] = {}
-        died = False
-        waiting = {connection: rank for rank, (_, connection) in enumerate(workers)}
+    def _collect(self, world_size: int) -> list[_Answer]:
+        missing = _Answer(ok=False, value=f"no answer within {self._timeout_s:g} s", reusable=False)
+        answers = dict.fromkeys(range(world_size), missing)
+        waiting = {self._workers[rank][1]: rank for rank in range(world_size)}
         while waiting and (ready := wait(list(waiting), timeout=self._timeout_s)):
             for connection in ready:
                 assert isinstance(connection, Connection)
                 rank = waiting.pop(connection)
                 try:
-                    outcomes[rank] = connection.recv()
+                    answers[rank] = connection.recv()
                 except (EOFError, ConnectionError):
-                    outcomes[rank] = (False, f"rank {rank}: the process died")
-                    died = True
-        if died or waiting:
-            self._end_workers()
-        missing = (False, f"no answer within {self._timeout_s:g} s")
-        return [outcomes.get(rank, missing) for rank in range(len(workers))]
+                    told = f"rank {rank}: the process died"
+                    answers[rank] = _Answer(ok=False, value=told, reusable=False)
+        return [answers[rank] for rank in range(world_size)]
 
-    def _end_workers(self) -> None:
-        for process, connection in self._workers:
-            connection.close()
-            process.kill()
-            process.join()
-        self._workers = []
+    def _end(self, rank: int) -> None:
+        process, connection = self._workers.pop(rank)
+        connection.close()
+        process.kill()
+        process.join()
 
 
 def _most_telling(errors: list[Any]) -> GasweepError:
@@ -133,14 +144,15 @@ def _serve(connection: Connection, device: str, num_threads: int) -> None:
 
 def _call(
     process: ProcessContext, path: str, timeout_s: float, function: Task, arguments: dict[str, Any]
-) -> tuple[bool, Any]:
+) -> _Answer:
     from torch._C._distributed_c10d import FileStore
 
     from gasweep.training.reuse import join_group
 
+    joined = process.world_size == 1
     try:
-        if process.world_size == 1:
-            return True, function(process, **arguments)
+        if joined:
+            return _Answer(ok=True, value=function(process, **arguments), reusable=True)
         store = FileStore(path, process.world_size)
         with join_group(
             rank=process.rank,
@@ -149,8 +161,9 @@ def _call(
             device=process.device,
             timeout_s=timeout_s,
         ):
-            return True, function(process, **arguments)
+            joined = True
+            return _Answer(ok=True, value=function(process, **arguments), reusable=True)
     except GasweepError as error:
-        return False, error
+        return _Answer(ok=False, value=error, reusable=joined)
     except Exception:
-        return False, f"rank {process.rank}: {traceback.format_exc()}"
+        return _Answer(ok=False, value=f"rank {process.rank}: {traceback.format_exc()}", reusable=joined)
