@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import torch
 
+from gasweep.training.agreement import Agreement, Decision
 from gasweep.training.build import Trainer
 from gasweep.training.meter import StepTraffic, Traffic
 from gasweep.training.process import Sink
@@ -15,29 +16,34 @@ from gasweep.training.schedule import learning_rate_factor
 from gasweep.training.step_log import StepLog, StepReading
 
 Flags = Callable[[], tuple[bool, bool]]
+SECONDS_PER_READ = 0.25
+MAX_STEPS_PER_READ = 64
 
 
 class Stepper:
     """Moves a run's progress by one attempted optimizer step at a time.
 
-    flags: (stop, save), asked on rank 0 whenever steps are read; its answer reaches every rank with that
-        step's loss.
+    On a CPU every step is read as it ends. On a GPU reading means waiting for it, so steps are read together,
+    as many as take about a quarter of a second; rank 0 says how many, so that all ranks read, and act, after
+    the same step.
+
+    flags: (stop, save), asked on rank 0 whenever steps are read.
     """
 
     def __init__(self, trainer: Trainer, *, progress: RunProgress, sink: Sink, flags: Flags) -> None:
         parts = trainer.parts
         self.tokens_per_example = _tokens_per_example(trainer)
         self.traffic = StepTraffic(model=Traffic(), control=Traffic(), unsynced_bytes=0)
+        self._agreement = Agreement(parts, loss_is_global=trainer.accumulator.loss_is_global)
         self.log = StepLog(
-            parts,
-            sink=sink,
-            loss_is_global=trainer.accumulator.loss_is_global,
-            tokens_per_example=self.tokens_per_example,
+            parts, sink=sink, agreement=self._agreement, tokens_per_example=self.tokens_per_example
         )
         self._trainer = trainer
         self._progress = progress
         self._flags = flags
         self._started_s: float | None = None
+        self._read_at = progress.attempted + 1
+        self._next_read_in = 1
 
     def attempt(self) -> list[StepReading]:
         """One attempted step; returns the steps read after it, none while they gather on a GPU."""
@@ -60,9 +66,8 @@ class Stepper:
         )
         outcome = self._trainer.step.run(plan, learning_rate=rate, observed=observed)
         progress.advance(effective_batch_size=batch_size, skipped=outcome.skipped)
-        is_read = self.log.is_read_after(progress.attempted)
-        flags = self._flags() if is_read and parts.process.rank == 0 else (False, False)
-        agreed = self.log.agree(outcome.loss_sum, flags)
+        is_read = progress.attempted >= self._read_at
+        row = self._agreement.row(outcome.loss_sum, self._decide(is_read))
         self.traffic = self._metered(plan.partition.accumulation_steps)
         self.log.add(
             outcome,
@@ -72,7 +77,8 @@ class Stepper:
             num_items=plan.num_items,
             learning_rate=rate,
             traffic=self.traffic,
-            agreed=agreed,
+            attempted=progress.attempted,
+            row=row,
         )
         return self.read() if is_read else []
 
@@ -82,7 +88,19 @@ class Stepper:
             torch.cuda.synchronize(self._trainer.parts.device)
         seconds = 0.0 if self._started_s is None else time.perf_counter() - self._started_s
         self._started_s = None
-        return self.log.read(seconds=seconds)
+        readings = self.log.read(seconds=seconds)
+        if readings:
+            self._read_at = readings[-1].attempted + readings[-1].decision.next_read_in
+            if self._trainer.parts.device.type == "cuda":
+                wanted = SECONDS_PER_READ / max(readings[-1].seconds, 1e-9)
+                self._next_read_in = max(1, min(MAX_STEPS_PER_READ, int(wanted)))
+        return readings
+
+    def _decide(self, is_read: bool) -> Decision:
+        if not is_read or self._trainer.parts.process.rank != 0:
+            return Decision(next_read_in=self._next_read_in)
+        stop, save = self._flags()
+        return Decision(stop=stop, save=save, next_read_in=self._next_read_in)
 
     def _metered(self, num_micro_steps: int) -> StepTraffic:
         """The step's traffic so far; what follows it (its log, an evaluation) is no part of it."""

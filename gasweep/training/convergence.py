@@ -108,12 +108,13 @@ class ConvergenceRun:
         for reading in readings:
             self.step_seconds.append(reading.seconds)
             if (ending := self._judge(reading)) is not None:
+                self._step_back_to(reading)
                 return ending
         if readings:
-            stop, save = readings[-1].flags
-            if save or stop:
+            decision = readings[-1].decision
+            if decision.save or decision.stop:
                 self._save()
-            if stop:
+            if decision.stop:
                 raise Interrupted(
                     f"run {self._trainer.parts.spec.run_id} was asked to stop at optimizer step "
                     f"{self.progress.applied}"
@@ -134,6 +135,13 @@ class ConvergenceRun:
         if reason is None and progress.consecutive_skips >= MAX_OVERFLOWS:
             reason = f"fp16 gradients overflowed in {MAX_OVERFLOWS} optimizer steps in a row"
         return None if reason is None else (RunState.DIVERGED, reason)
+
+    def _step_back_to(self, reading: StepReading) -> None:
+        """On a GPU a run goes on for some steps before a diverged one is read; they do not count."""
+        self.progress.attempted = reading.attempted
+        self.progress.applied = reading.record.optimizer_step
+        self.progress.contributions = reading.record.contributions
+        self.stepper.log.drop_after(reading.record.optimizer_step)
 
     def _refuse_empty_data(self) -> None:
         if self.progress.consecutive_skips * self._batch_size > 2 * len(self._trainer.parts.data) + 1:

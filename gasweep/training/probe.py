@@ -44,6 +44,6 @@ class Probe:
         if device.type == "cuda":
             torch.cuda.synchronize(device)
         seconds = time.perf_counter() - started
-        if any(reading.flags[0] for reading in readings):
+        if any(reading.decision.stop for reading in readings):
             raise Interrupted(f"probe {self._trainer.parts.spec.run_id} was asked to stop")
         return seconds

@@ -245,3 +245,36 @@ def test_a_task_that_counts_differently_than_it_sums_is_refused() -> None:
     spec.config.task["_target_"] = "tests.training.test_run.Miscounting"
     with pytest.raises(TaskError, match=r"summed num_items=4 but task.count_items said 5"):
         train_toy(spec=spec)
+
+
+def test_reading_steps_together_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a GPU does, forced here: rank 0 asks for reads every 5 steps; records and ends stay the same."""
+    from gasweep.training.advance import Stepper
+    from gasweep.training.agreement import Decision
+
+    def ends() -> list[Any]:
+        diverging = toy_spec(
+            learning_rate=1e4, max_optimizer_steps=40, evaluation={"every_optimizer_steps": 20}
+        )
+        found = [train_toy(spec=spec) for spec in (toy_spec(max_optimizer_steps=23), diverging)]
+        return [
+            (
+                result.state,
+                result.reason,
+                result.optimizer_steps,
+                result.contributions,
+                result.evaluations,
+                [(r.optimizer_step, r.loss, r.learning_rate, r.contributions) for r in steps],
+            )
+            for result, steps, _ in found
+        ]
+
+    one_by_one = ends()
+    decide = Stepper._decide
+
+    def seldom(self: Stepper, is_read: bool) -> Decision:
+        return dataclasses.replace(decide(self, is_read), next_read_in=5)
+
+    monkeypatch.setattr(Stepper, "_decide", seldom)
+    assert ends() == one_by_one
+    assert one_by_one[1][0] is RunState.DIVERGED
