@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import functools
 import os
 import random
 import signal
@@ -193,7 +194,8 @@ def measure_policy(repeats: int) -> Iterator[Row]:
             )
             for i, size in enumerate(sizes)
         ]
-        makespan, last_large = simulate(specs, lambda spec, attempt, d=durations: scripted(spec, d[spec.run_id]))
+        play = functools.partial(scripted, durations)
+        makespan, last_large = simulate(specs, play)
         work = sum(spec.layout.world_size * durations[spec.run_id] for spec in specs)
         use.append(work / (512 * makespan))
         longest.append(last_large / makespan)
@@ -201,7 +203,8 @@ def measure_policy(repeats: int) -> Iterator[Row]:
     yield "the last run of 256 ranks ends at", longest, "of the sweep"
 
 
-def scripted(spec: RunSpec, duration_s: float) -> Script:
+def scripted(durations: dict[str, float], spec: RunSpec, attempt: int) -> Script:
+    duration_s = durations[spec.run_id]
     nowhere = Environment(hostname="simulated", device="simulated", num_threads=1, versions={})
     result = RunResult(
         run_id=spec.run_id,

@@ -212,10 +212,11 @@ class Pool:
             superfluous = not block.is_there and held - block.size >= wanted
             resting = block.is_there and all(self._rests(member, now_s) for member in block.members)
             if superfluous or resting:
+                num_idle = sum(member in self._idle for member in block.members)
                 self._drop(block)
                 held -= block.size
-                if resting:
-                    self._note(f"gave {block.size} idle worker{'s' * (block.size > 1)} back to the cluster")
+                if num_idle:
+                    self._note(f"gave {num_idle} idle worker{'s' * (num_idle > 1)} back to the cluster")
 
     def _rests(self, member: Member, now_s: float) -> bool:
         return member in self._vacant or (member in self._idle and now_s - member.since_s > self._idle_s)

@@ -162,6 +162,26 @@ def budget_is_spent(spec: RunSpec, result: RunResult) -> bool:
     return over_examples or over_steps
 
 
+def refuse_other_sweep(journal: Journal, config: SweepConfig, directory: Path) -> None:
+    """Raises SweepDirectoryError when `directory` holds a sweep of another name or task.
+
+    A changed grid, budget or target is the same sweep going on; another name or task is a mistyped --dir.
+    """
+    versions = journal.config_versions()
+    if not versions:
+        return
+    last = versions[-1].config
+    for field, old, new in (
+        ("name", last.get("name"), config.name),
+        ("task._target_", last.get("task", {}).get("_target_"), config.task.get("_target_")),
+    ):
+        if old != new:
+            raise SweepDirectoryError(
+                f"directory={directory} holds the sweep {last.get('name')!r} with {field}={old!r}, not "
+                f"{new!r}; give another directory with --dir"
+            )
+
+
 def record_provenance(journal: Journal, config: SweepConfig) -> list[str]:
     """Keep the config and the code it runs with; lines that say what has changed since the last time."""
     before = journal.config_versions()

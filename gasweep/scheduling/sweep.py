@@ -21,7 +21,7 @@ from gasweep.scheduling.driver import Driver
 from gasweep.scheduling.interrupts import EXIT_CODE, Interrupts
 from gasweep.scheduling.observer import Observer
 from gasweep.scheduling.order import DEFAULT_ENTRY
-from gasweep.scheduling.resume import Resumption, record_provenance
+from gasweep.scheduling.resume import Resumption, record_provenance, refuse_other_sweep
 from gasweep.scheduling.study import Study
 from gasweep.tracking.base import NoTracker, Tracker
 
@@ -73,6 +73,7 @@ def run_sweep(
         Journal.create_or_open(directory) as journal,
         interrupts or Interrupts() as caught,
     ):
+        refuse_other_sweep(journal, plan.config, directory)
         write_text(directory / SWEEP_FILE, config_to_yaml(plan.config))
         backend = open_backend(plan.config.cluster)
         try:
