@@ -15,6 +15,7 @@ from gasweep.training.divergence import MAX_OVERFLOWS, DivergenceCheck
 from gasweep.training.evaluate import Evaluator, next_evaluation
 from gasweep.training.process import Interrupted, Sink, StopRequested
 from gasweep.training.progress import RunProgress
+from gasweep.training.run_check import check_budget
 from gasweep.training.step_log import StepReading
 from gasweep.training.targets import all_reached, target_rules
 
@@ -37,6 +38,7 @@ class ConvergenceRun:
         sink: Sink,
         should_stop: StopRequested,
     ) -> None:
+        check_budget(trainer.parts.spec)
         config = trainer.parts.spec.config
         self.progress = progress
         self.step_seconds: list[float] = []

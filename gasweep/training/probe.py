@@ -10,6 +10,7 @@ from gasweep.training.advance import Stepper
 from gasweep.training.build import Trainer
 from gasweep.training.process import Interrupted, Sink, StopRequested
 from gasweep.training.progress import RunProgress
+from gasweep.training.run_check import check_probe
 
 
 class Probe:
@@ -28,6 +29,7 @@ class Probe:
 
     def run(self) -> None:
         """Raises Interrupted, on every rank, once rank 0 was asked to stop."""
+        check_probe(self._trainer.parts.spec)
         options = self._trainer.parts.spec.config.sweep
         started = time.perf_counter()
         for number in range(options.probe_warmup_optimizer_steps + options.probe_optimizer_steps):

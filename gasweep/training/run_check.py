@@ -29,10 +29,6 @@ def check_run(spec: RunSpec, process: ProcessContext) -> None:
     _check_layout(spec)
     check_schedule(spec.config.schedule)
     check_evaluation(spec.config.evaluation)
-    if spec.kind == "convergence":
-        _check_budget(spec)
-    else:
-        _check_probe(spec)
 
 
 def _check_layout(spec: RunSpec) -> None:
@@ -50,7 +46,8 @@ def _check_layout(spec: RunSpec) -> None:
         )
 
 
-def _check_budget(spec: RunSpec) -> None:
+def check_budget(spec: RunSpec) -> None:
+    """Raises ConfigError for a convergence run that nothing is sure to end."""
     budget = spec.config.budget
     if budget.max_examples is None and budget.max_optimizer_steps is None:
         raise ConfigError(
@@ -59,7 +56,8 @@ def _check_budget(spec: RunSpec) -> None:
         )
 
 
-def _check_probe(spec: RunSpec) -> None:
+def check_probe(spec: RunSpec) -> None:
+    """Raises ConfigError for a probe that times nothing."""
     options = spec.config.sweep
     if options.probe_optimizer_steps < 1 or options.probe_warmup_optimizer_steps < 0:
         raise ConfigError(
