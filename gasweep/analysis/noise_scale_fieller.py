@@ -79,7 +79,7 @@ def _solve(*, a: float, b: float, c: float, denominator: float) -> FiellerSet:
         if denominator < 0.0:
             return FiellerSet(shape="negative")
         return FiellerSet(shape="interval", low=max((b - root) / a, 0.0), high=max((b + root) / a, 0.0))
-    if c <= 0.0:
+    if c <= 0.0 or b + root <= 0.0:
         return FiellerSet(shape="anything")
     return FiellerSet(shape="at_least", low=c / (b + root))
 

@@ -91,7 +91,7 @@ def size_run(
             f"least one example per optimizer step; use world_size <= {total}"
         )
     b = _micro_batch(total, largest_micro_batch_size, world_size, reasons)
-    reasons.append(f"N = {world_size} ranks: what the cluster offers")
+    reasons.append(f"N = {world_size} ranks: as many as there are")
     total, steps, incomplete = _accumulation(total, b, world_size, allow_incomplete_groups, reasons)
     rate = _learning_rate(total, optimizer, baseline, critical_batch_size, reasons)
     warmup = _warmup(rate, optimizer, baseline, beta2, epoch_examples, total, reasons)

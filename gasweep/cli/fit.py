@@ -79,6 +79,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(arguments: argparse.Namespace) -> int:
+    base = arguments.base_batch_size
+    if base is not None and not 0 <= base < float("inf"):
+        raise SourceError(f"--base-batch-size={base} must be a finite number >= 0")
     path = Path(arguments.source)
     answer = _of_sweep(path, arguments) if path.is_dir() else _of_file(path, arguments)
     plots: list[str] = []

@@ -9,6 +9,7 @@ from typing import Any
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from gasweep.config.identity import PROBE_SECTIONS, affects_convergence
 from gasweep.config.keys import NAMED_AXES, all_keys
 from gasweep.config.load import to_config
 from gasweep.config.schema import SweepConfig
@@ -88,6 +89,11 @@ def _check_axis_name(name: str) -> None:
         if not close.startswith("did you mean"):
             close = f"valid: {', '.join(NAMED_AXES)}, or a dotted config path such as task.hidden"
         raise ConfigError(f"unknown grid axis {name!r}; {close}")
+    if section not in PROBE_SECTIONS and not affects_convergence(name, mode="full"):
+        raise ConfigError(
+            f"grid.{name} cannot be an axis: it is no part of what makes a run (see its identity in "
+            "docs/design.md), so its values would fall together; set it for the whole sweep"
+        )
 
 
 def _check_combination(grid: dict[str, list[Any]]) -> None:
@@ -98,11 +104,12 @@ def _check_combination(grid: dict[str, list[Any]]) -> None:
     if "accumulation_steps" in grid and "effective_batch_size" in grid:
         raise ConfigError(
             "grid.accumulation_steps and grid.effective_batch_size are both given: G is solved from "
-            "(B, b, N); keep one of them"
+            "(B, b, N); keep one of them (grid.accumulation_steps=null leaves it out)"
         )
     if "learning_rate" in grid and "learning_rate_multiplier" in grid:
         raise ConfigError(
-            "grid.learning_rate (absolute) and grid.learning_rate_multiplier are both given; keep one"
+            "grid.learning_rate (absolute) and grid.learning_rate_multiplier are both given; keep one "
+            "(grid.learning_rate_multiplier=null leaves it out)"
         )
     if "learning_rate" not in grid and "learning_rate_multiplier" not in grid:
         raise ConfigError("grid.learning_rate is missing: give the learning rates to sweep, e.g. [0.1, 0.3]")

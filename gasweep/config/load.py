@@ -14,15 +14,25 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
-from gasweep.config.keys import check_known_keys
+from gasweep.config.keys import NAMED_AXES, check_known_keys
 from gasweep.config.pipeline import refuse_pipeline
 from gasweep.config.schema import SweepConfig
 from gasweep.config.validate import validate
 from gasweep.errors import ConfigError
 
+_REPLACES = {
+    "learning_rate": "learning_rate_multiplier",
+    "learning_rate_multiplier": "learning_rate",
+    "accumulation_steps": "effective_batch_size",
+    "effective_batch_size": "accumulation_steps",
+}
+
 
 def load_sweep_config(path: str | Path, overrides: Sequence[str] = ()) -> SweepConfig:
     """The resolved config of `path` with `key=value` overrides applied, frozen as plain dataclasses.
+
+    `grid.AXIS=null` leaves an axis out; an override of one of two axes that exclude each other (the two
+    learning rates; G and B) replaces the file's other one.
 
     Raises ConfigError, in one line that names the field, its value, the constraint and the nearest valid
     key, for anything the schema does not allow. `1e-3` is a number, in files and in overrides.
@@ -38,9 +48,11 @@ def parse_sweep_config(
     refuse_pipeline(data, changes)
     check_known_keys(data, where=where)
     check_known_keys(changes, where="override")
+    where = f"{where} with its overrides" if overrides else where
     try:
-        merged = OmegaConf.merge(OmegaConf.structured(SweepConfig), data, changes)
-    except OmegaConfBaseException as error:
+        kept = _without_replaced_axes(data, changes)
+        merged = OmegaConf.merge(OmegaConf.structured(SweepConfig), kept, changes)
+    except (OmegaConfBaseException, TypeError, ValueError) as error:
         raise ConfigError(f"{where}: {_one_line(error)}") from error
     return to_config(cast(DictConfig, merged), where=where)
 
@@ -94,10 +106,23 @@ def _parse_overrides(overrides: Sequence[str]) -> dict[str, Any]:
     return cast(dict[str, Any], OmegaConf.to_container(node, resolve=False))
 
 
+def _without_replaced_axes(data: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    """An override of one of two axes that say the same thing replaces the other one of the file."""
+    given = changes.get("grid") or {}
+    for name in NAMED_AXES:
+        if isinstance(given.get(name), dict):
+            raise ConfigError(f"grid.{name}={given[name]!r} must be a list of values, not a mapping")
+    replaced = {old for new, old in _REPLACES.items() if given.get(new) is not None and old not in given}
+    grid = {key: value for key, value in (data.get("grid") or {}).items() if key not in replaced}
+    return {**data, "grid": grid} if "grid" in data else data
+
+
 def _flatten(grid: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """`{task: {width: [..]}}` and `{"task.width": [..]}` are the same axis."""
+    """`{task: {width: [..]}}` and `{"task.width": [..]}` are the same axis; null leaves an axis out."""
     flat: dict[str, Any] = {}
     for key, value in grid.items():
+        if value is None:
+            continue
         name = f"{prefix}{key}"
         new = _flatten(value, f"{name}.") if isinstance(value, dict) else {name: value}
         repeated = flat.keys() & new.keys()

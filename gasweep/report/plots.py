@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -176,10 +177,17 @@ def _finish_axis(axis: Any, targets: list[TargetView], ylabel: str) -> None:
         axis.text(0.5, 0.5, "no observation yet", transform=axis.transAxes, ha="center", color="#666666")
 
 
+def _has_positive_data(axis: Any) -> bool:
+    """Whether anything drawn has a place on a log y axis; a sweep may have no positive step to show."""
+    return bool(axis.dataLim.minposy < math.inf and axis.dataLim.y1 > 0)
+
+
 def _log_steps(axis: Any) -> None:
     """A log y axis in plain numbers, labelled more densely where it spans less than a decade."""
     from matplotlib.ticker import EngFormatter, LogLocator, NullFormatter
 
+    if not _has_positive_data(axis):
+        axis.set_ylim(1.0, 10.0)
     axis.set_yscale("log")
     low, high = axis.get_ylim()
     if high < MIN_Y_FACTOR * low:

@@ -39,6 +39,11 @@ def cause_of(error: BaseException) -> Cause:
     return Cause.PYTHON_ERROR
 
 
+def _encodable(text: str) -> str:
+    """Text that any file or database takes: a file name that is no UTF-8 reaches messages as surrogates."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
 def failed_outcome(error: BaseException) -> Outcome:
     """The outcome of a rank that raised `error`.
 
@@ -47,12 +52,12 @@ def failed_outcome(error: BaseException) -> Outcome:
     one of that process.
     """
     cause = cause_of(error)
-    text = str(error).strip().splitlines()
+    text = _encodable(str(error)).strip().splitlines()
     first = text[0] if text else ""
     known = isinstance(error, GasweepError)
     return Outcome(
         cause=cause,
         message=first if known else f"{type(error).__name__}: {first}".removesuffix(": "),
-        trace="".join(traceback.format_exception(error)),
+        trace=_encodable("".join(traceback.format_exception(error))),
         reusable=cause in _TRUSTED,
     )

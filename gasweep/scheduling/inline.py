@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from dataclasses import dataclass, field
@@ -10,6 +11,7 @@ from pathlib import Path
 from gasweep.config.run_spec import RunSpec
 from gasweep.scheduling.backend import Attempt, Backend, Capacity, Event, Failed, Finished, Progress
 from gasweep.scheduling.execute import execute, header
+from gasweep.scheduling.failures import failed_outcome
 from gasweep.scheduling.gang import log_name
 from gasweep.scheduling.mailbox import Mailbox
 from gasweep.scheduling.order import DEFAULT_ENTRY, WorkOrder
@@ -104,6 +106,17 @@ class InlineBackend(Backend):
         return events
 
     def _serve(self, running: _Running) -> None:
+        """Whatever happens here, the attempt ends: a thread without an outcome would be awaited forever."""
+        try:
+            outcome = self._run(running)
+        except BaseException as error:
+            outcome = failed_outcome(error)
+        with contextlib.suppress(OSError):
+            log = running.attempt.run_directory / log_name(0)
+            _append(log, outcome.trace or f"--- {outcome.cause or 'finished'} {outcome.message}".rstrip())
+        running.outcome = outcome
+
+    def _run(self, running: _Running) -> Outcome:
         from gasweep.training.reuse import clean_slate, clean_up
 
         (order,) = WorkOrder.for_ranks(running.attempt, entry=self._entry, timeout_s=0.0)
@@ -112,8 +125,7 @@ class InlineBackend(Backend):
         with clean_slate(num_threads=self._num_threads):
             outcome = execute(order, device="cpu", mailbox=running.mailbox, should_stop=running.stop.is_set)
         clean_up()
-        _append(log, outcome.trace or f"--- {outcome.cause or 'finished'} {outcome.message}".rstrip())
-        running.outcome = outcome
+        return outcome
 
 
 def _ending(attempt: Attempt, outcome: Outcome) -> Event:
@@ -134,5 +146,5 @@ def _ending(attempt: Attempt, outcome: Outcome) -> Event:
 
 def _append(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a") as file:
+    with path.open("a", encoding="utf-8", errors="backslashreplace") as file:
         file.write(f"{text}\n")

@@ -42,7 +42,7 @@ def append_stacks(path: Path) -> None:
 
 def _write(descriptor: int, line: str) -> None:
     _flush()
-    os.write(descriptor, f"{line}\n".encode())
+    os.write(descriptor, f"{line}\n".encode(errors="backslashreplace"))
 
 
 def _flush() -> None:

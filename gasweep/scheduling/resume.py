@@ -8,7 +8,7 @@ from pathlib import Path
 from gasweep.config.load import config_to_dict
 from gasweep.config.run_spec import RunSpec
 from gasweep.config.schema import SweepConfig
-from gasweep.errors import SourceError
+from gasweep.errors import SourceError, SweepDirectoryError
 from gasweep.results.directory import RESULT_FILE, run_directory
 from gasweep.results.files import read_result
 from gasweep.results.journal import Journal

@@ -160,7 +160,6 @@ def test_probe_ids_carry_the_hardware_and_run_ids_do_not(base):
 
 
 def test_multipliers_scale_the_base(base):
-    del base["grid"]["learning_rate"]
     result = plan(
         base,
         "grid.learning_rate_multiplier=[1,2]",
@@ -189,6 +188,9 @@ def test_any_path_may_be_an_axis_and_layout_axes_do_not_split_runs(base):
     [
         ("grid.mirco_batch_size=[16]", "did you mean 'micro_batch_size'"),
         ("grid.cluster.address=[a]", "cannot be an axis"),
+        ("grid.budget.max_optimizer_steps=[6,60]", "no part of what makes a run"),
+        ("grid.noise_scale.enabled=[true,false]", "no part of what makes a run"),
+        ("grid.seed={a: 1}", "seed"),
         ("grid.foo=[1]", "unknown grid axis 'foo'"),
         ("grid.seed=[]", "grid.seed=.. is empty"),
         ("grid.seed=[1,1]", "holds 1 twice"),
@@ -199,8 +201,6 @@ def test_any_path_may_be_an_axis_and_layout_axes_do_not_split_runs(base):
         ("grid.learning_rate=[true]", "finite number > 0"),
         ("grid.micro_batch_size=[2.0]", "whole number >= 1"),
         ("grid.micro_batch_size=[0]", "whole number >= 1"),
-        ("grid.effective_batch_size=[64]", "both given"),
-        ("grid.learning_rate_multiplier=[1]", "both given"),
         ("grid.optimizer.momentum=[0.9,2]", "optimizer.momentum=2.0 must be"),
         ("grid.optimizer.momentum=[abc]", "optimizer.momentum"),
     ],
@@ -209,6 +209,16 @@ def test_bad_axes_say_what_is_wrong_in_one_line(base, override, text):
     with pytest.raises(ConfigError, match=text) as caught:
         plan(base, override)
     assert "\n" not in str(caught.value)
+
+
+def test_axes_that_exclude_each_other(base):
+    replaced = plan(base, "grid.effective_batch_size=[64]")
+    assert {p.effective_batch_size for p in replaced.points} == {64}
+    base["grid"]["learning_rate_multiplier"] = [1.0]
+    with pytest.raises(ConfigError, match="both given"):
+        plan(base)
+    assert len(plan(base, "grid.learning_rate_multiplier=null").points) == 216
+    assert {p.learning_rate for p in plan(base, "grid.learning_rate=[0.5]").points} == {0.5}
 
 
 def test_bitwise_needs_whole_grains(base):

@@ -29,7 +29,7 @@ grid:
   learning_rate: [0.1]
   seed: [0, 1]
 target: {metric: eval_loss, value: 1.0e-9}
-budget: {max_optimizer_steps: 800}
+budget: {max_optimizer_steps: 2500}
 sweep: {throughput_probes: false, mode: full}
 cluster: {num_workers: 2}
 checkpoint: {every_s: 0.5}
