@@ -3,10 +3,11 @@
     python experiments/coverage.py [--studies 300] [--seed 0] [--only TEXT] [--json FILE]
 
 Simulates studies with a planted critical batch size, fits each as `gasweep fit` would, and prints per
-scenario: the share of studies whose interval covers the truth (a one-sided answer covers when the truth is on
-its side), the median width of two-sided intervals (log high/low) over that of a profile likelihood that is
-told the true seed variance, and how often the answer was one-sided or absent. Scenarios marked * cannot
-identify the truth (too little range), so one-sided answers are the right ones there.
+scenario the share of studies whose interval covers the truth, for B_crit, S_min and E_min (a one-sided answer
+covers when the truth is on its side); the median width of two-sided intervals of B_crit (log high/low); its
+ratio to the width of a profile likelihood of the same runs, told the true seed variance and nothing of the
+error in the rates; and how often the answer was one-sided or absent. Scenarios marked * cannot identify the
+truth (too little range): one-sided answers are right there.
 """
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ from dataclasses import asdict, dataclass, replace
 import numpy as np
 
 from gasweep.analysis.confidence_region import confidence_region
-from gasweep.analysis.fit import FitResult
+from gasweep.analysis.estimate import Estimate
 from gasweep.analysis.likelihood import build_rows
 from gasweep.analysis.likelihood_profile import Profile
-from gasweep.analysis.simulated_study import TARGET, Scenario, simulate
+from gasweep.analysis.simulated_study import Scenario, simulate
 from gasweep.analysis.study import TargetReport, fit_study
 
 CHI_SQUARED_95 = 3.841458820694124
@@ -38,6 +39,8 @@ class Tally:
     name: str
     studies: int
     coverage: float
+    coverage_min_steps: float
+    coverage_min_examples: float
     width_ratio: float
     median_width: float
     one_sided: float
@@ -69,6 +72,8 @@ def scenarios() -> Iterator[tuple[Scenario, bool]]:
             "5 rates, factor 2": {"learning_rates": 5},
             "5 rates, factor 3": {"learning_rates": 5, "rate_ratio": 3.0},
             "4 rates, factor 2, some diverge": {"learning_rates": 4, "diverges_above": 1.5},
+            "5 rates, factor 2, flat curve, noisy": {"learning_rates": 5, "curvature": 0.05, "seed_sd": 0.1},
+            "4 rates, factor 2, one grid for all": {"learning_rates": 4, "shared_grid": True},
             "5 rates, factor 2, one-curvature law": {"learning_rates": 5, "rate_curve": "quadratic"},
             "seed spread 3 times larger at small batches": {"spread_ratio": 3.0},
             "5 rates, censored, interpolated": {
@@ -90,18 +95,10 @@ def scenarios() -> Iterator[tuple[Scenario, bool]]:
         )
 
 
-def fit_once(scenario: Scenario, generator: np.random.Generator) -> tuple[TargetReport, float | None]:
-    """The report on one simulated study, and the width of the reference interval (None: one-sided)."""
-    runs = simulate(scenario, generator)
-    targets = [TARGET] if runs[0].points is not None or any(run.points for run in runs) else []
-    report = fit_study(runs, targets).targets[0]
-    return report, reference_width(report, scenario)
-
-
 def reference_width(report: TargetReport, scenario: Scenario) -> float | None:
     """Width of the profile-likelihood interval of the same runs at the true seed variance."""
     seeds = [
-        item
+        replace(item, is_upper_bound=batch.choice.is_upper_bound)
         for batch in report.batches
         if batch.choice.winner is not None
         for item in batch.choice.winner.observations
@@ -117,8 +114,7 @@ def reference_width(report: TargetReport, scenario: Scenario) -> float | None:
     return width if math.isfinite(width) else None
 
 
-def covers(fit: FitResult, truth: float) -> bool:
-    estimate = fit.critical_batch_size
+def covers(estimate: Estimate, truth: float) -> bool:
     return (estimate.low is None or estimate.low <= truth) and (
         estimate.high is None or truth <= estimate.high
     )
@@ -126,15 +122,19 @@ def covers(fit: FitResult, truth: float) -> bool:
 
 def measure(scenario: Scenario, studies: int, seed: int) -> Tally:
     generator = np.random.default_rng(seed)
-    covered = one_sided = unknown = 0
+    covered = covered_steps = covered_examples = one_sided = unknown = 0
     widths, references = [], []
     spent = 0.0
     for _ in range(studies):
-        start = time.perf_counter()
-        report, reference = fit_once(scenario, generator)
-        spent += time.perf_counter() - start
+        study = simulate(scenario, generator)
+        start = time.process_time()
+        report = fit_study(study.runs, study.targets).targets[0]
+        spent += time.process_time() - start
+        reference = reference_width(report, scenario)
         estimate = report.fit.critical_batch_size
-        covered += covers(report.fit, scenario.critical_batch_size)
+        covered += covers(estimate, study.critical_batch_size)
+        covered_steps += covers(report.fit.min_steps, study.min_steps)
+        covered_examples += covers(report.fit.min_examples, study.min_examples)
         if estimate.low is None and estimate.high is None:
             unknown += 1
         elif estimate.low is None or estimate.high is None:
@@ -149,6 +149,8 @@ def measure(scenario: Scenario, studies: int, seed: int) -> Tally:
         name=scenario.name,
         studies=studies,
         coverage=covered / studies,
+        coverage_min_steps=covered_steps / studies,
+        coverage_min_examples=covered_examples / studies,
         width_ratio=width / reference_median,
         median_width=width,
         one_sided=one_sided / studies,
@@ -169,14 +171,18 @@ def main() -> None:
     options = parser.parse_args()
     chosen = [scenario for scenario, _ in scenarios() if options.only in scenario.name]
     tallies = []
-    print(f"{'scenario':<58}{'cover':>7}{'width':>7}{'ratio':>7}{'1-sided':>9}{'unknown':>9}{'ms':>6}")
+    print(
+        f"{'scenario':<54}{'B_crit':>7}{'S_min':>7}{'E_min':>7}{'width':>7}{'ratio':>7}{'1-sided':>9}"
+        f"{'unknown':>9}{'ms':>5}"
+    )
     with ProcessPoolExecutor(options.processes) as pool:
         work = pool.map(measure, chosen, [options.studies] * len(chosen), [options.seed] * len(chosen))
         for tally in work:
             tallies.append(tally)
             print(
-                f"{tally.name:<58}{tally.coverage:>7.3f}{tally.median_width:>7.3f}{tally.width_ratio:>7.2f}"
-                f"{tally.one_sided:>9.3f}{tally.unknown:>9.3f}{tally.ms_per_study:>6.0f}",
+                f"{tally.name:<54}{tally.coverage:>7.3f}{tally.coverage_min_steps:>7.3f}"
+                f"{tally.coverage_min_examples:>7.3f}{tally.median_width:>7.3f}{tally.width_ratio:>7.2f}"
+                f"{tally.one_sided:>9.3f}{tally.unknown:>9.3f}{tally.ms_per_study:>5.0f}",
                 flush=True,
             )
     if options.json:

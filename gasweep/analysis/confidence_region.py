@@ -113,8 +113,8 @@ def _crossing(profile: Profile, theta: Array, deviance: Array, limit: float, *, 
     if first == 0:
         return float(order[0])
     outer, inner = order[first - 1], order[first]
-    if not np.isfinite(outer):
-        return float(order[first])
+    if not (np.isfinite(outer) and np.isfinite(inner)):
+        return float(inner if np.isfinite(inner) else outer)
     grid = np.linspace(outer, inner, FINE)
     values = _profiled(profile, grid)
     index = int(np.flatnonzero(values <= limit)[0]) if (values <= limit).any() else FINE - 1

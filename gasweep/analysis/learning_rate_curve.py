@@ -49,7 +49,11 @@ class RateNeighbourhood:
 
 @dataclass(frozen=True, kw_only=True)
 class RateShift:
-    """log(steps at the best rate / steps at the winner) <= 0, and its standard deviation."""
+    """log(steps at the best rate / measured steps of the winner), and what it adds to the error.
+
+    Mostly negative: a finer grid would have saved steps. Positive where the winner was luckier than its
+    neighbours allow, since the least of several noisy means is biased low.
+    """
 
     log_shift: float
     log_sd: float
@@ -57,11 +61,16 @@ class RateShift:
 
 @dataclass(frozen=True, kw_only=True)
 class _Reading:
-    """What one batch size says: chi_squared [s, p] of its points, and the winner's log excess [s, p]."""
+    """What one batch size says: chi_squared [s, p] of its points, shift [s, p] of the level from the winner.
+
+    variance_beyond_winner: of the level given shape and place, less that of the winner's mean (negative: the
+        neighbours help).
+    """
 
     chi_squared: Array
-    excess: Array
+    shift: Array
     num_points: int
+    variance_beyond_winner: float
 
 
 def rate_shifts(
@@ -116,13 +125,18 @@ def _read(around: RateNeighbourhood, seed_sd: float) -> _Reading:
     y = np.array([point.mean for point in points])
     weight = 1.0 / np.array([seed_sd**2 / point.num_seeds + FLOOR_SD**2 for point in points])
     place = np.linspace(*_reach(around), NUM_PLACES)
-    chi_squared, excess = [], []
+    chi_squared, shift = [], []
     for log_excess in _log_excesses():
         rest = y - log_excess(x - place[:, None])
         level = (weight * rest).sum(axis=1) / weight.sum()
         chi_squared.append((weight * (rest - level[:, None]) ** 2).sum(axis=1))
-        excess.append(log_excess(around.winner.log_rate - place))
-    return _Reading(chi_squared=np.array(chi_squared), excess=np.array(excess), num_points=len(points))
+        shift.append(level - around.winner.mean)
+    return _Reading(
+        chi_squared=np.array(chi_squared),
+        shift=np.array(shift),
+        num_points=len(points),
+        variance_beyond_winner=1.0 / float(weight.sum()) - seed_sd**2 / around.winner.num_seeds,
+    )
 
 
 def _reach(around: RateNeighbourhood) -> tuple[float, float]:
@@ -144,9 +158,10 @@ def _temper(readings: list[_Reading]) -> float:
 
 
 def _shift(reading: _Reading, weight: Array, temper: float) -> RateShift:
-    """Mean and standard deviation of the winner's excess over places and shapes."""
+    """Mean of the shift over places and shapes, and what its error adds to that of the winner's mean."""
     log_density = -0.5 * reading.chi_squared / temper
     density = np.exp(log_density - logsumexp(log_density, axis=1)[:, None])
-    mean = float(weight @ (density * reading.excess).sum(axis=1))
-    square = float(weight @ (density * reading.excess**2).sum(axis=1))
-    return RateShift(log_shift=-mean, log_sd=math.sqrt(max(square - mean**2, 0.0)))
+    mean = float(weight @ (density * reading.shift).sum(axis=1))
+    square = float(weight @ (density * reading.shift**2).sum(axis=1))
+    variance = square - mean**2 + reading.variance_beyond_winner
+    return RateShift(log_shift=mean, log_sd=math.sqrt(max(variance, 0.0)))

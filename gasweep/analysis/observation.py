@@ -16,7 +16,7 @@ class Observation:
     censored_at: the target was not reached by this optimizer step; then `steps`, `low`, `high` are None.
     is_upper_bound: the learning rate was the best tried, not the best there is: the steps only bound S(B)
         from above.
-    log_shift: log(steps at the best learning rate / steps at the best one tried), <= 0; added to log steps.
+    log_shift: log(steps at the best learning rate / steps at the best one tried); added to log steps.
     log_sd: its standard deviation, shared by all seeds of this batch size.
     """
 

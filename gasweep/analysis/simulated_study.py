@@ -29,6 +29,8 @@ class Scenario:
         taken; "fixed": at evaluations every `spacing` * S_min optimizer steps, interpolated.
     max_steps_over_min: budget in units of S_min; None: unlimited.
     learning_rates: how many rates are tried, a factor `rate_ratio` apart; 1: the best one is known.
+    shared_grid: one grid for all batch sizes, around the middle of their best rates, instead of one around
+        each best rate; the smallest and largest batch sizes may then find theirs at its edge.
     rate_curve: "parabola": excess exp(curvature * log(r)**2), r = lr / lr_best; "quadratic": 1 / (r (2 - r)),
         the steps of one curvature direction, which diverges from r = 2 on.
     diverges_above: rates this many times the best one diverge; None: never.
@@ -50,6 +52,7 @@ class Scenario:
     max_steps_over_min: float | None = None
     learning_rates: int = 1
     rate_ratio: float = 2.0
+    shared_grid: bool = False
     rate_curve: str = "parabola"
     curvature: float = 0.3
     diverges_above: float | None = None
@@ -65,16 +68,30 @@ class Scenario:
         return float(self.seed_sd * self.spread_ratio ** (0.5 - index / (self.num_batches - 1)))
 
 
-def simulate(scenario: Scenario, generator: np.random.Generator) -> list[StudyRun]:
-    """Every run of one study; give `TARGET` to `fit_study` along with them."""
+@dataclass(frozen=True, kw_only=True)
+class SimulatedStudy:
+    """The runs of one study and the truth behind them. targets: what `fit_study` needs beside the runs."""
+
+    runs: list[StudyRun]
+    targets: list[TargetRule]
+    critical_batch_size: float
+    min_steps: float
+
+    @property
+    def min_examples(self) -> float:
+        return self.critical_batch_size * self.min_steps
+
+
+def simulate(scenario: Scenario, generator: np.random.Generator) -> SimulatedStudy:
     runs: list[StudyRun] = []
     grid_offset = generator.uniform(-0.5, 0.5)
     min_steps = scenario.min_steps * math.exp(generator.uniform(0.0, math.log(2.0)))
     for index, batch in enumerate(scenario.batch_sizes):
         between = scenario.between_sd * generator.standard_normal()
         spread = scenario.seed_spread(index)
-        best_rate = math.sqrt(batch / (1.0 + batch / scenario.critical_batch_size))
-        for rate in _rates(scenario, grid_offset, best_rate):
+        best_rate = _best_rate(scenario, batch)
+        centre = _best_rate(scenario, scenario.critical_batch_size) if scenario.shared_grid else best_rate
+        for rate in _rates(scenario, grid_offset, centre):
             excess = _log_excess(scenario, rate / best_rate)
             for seed in range(scenario.num_seeds):
                 noise = between + spread * generator.standard_normal()
@@ -86,7 +103,16 @@ def simulate(scenario: Scenario, generator: np.random.Generator) -> list[StudyRu
                     continue
                 steps = min_steps * (1.0 + scenario.critical_batch_size / batch) * math.exp(excess + noise)
                 runs.append(_measured(run, scenario, steps))
-    return runs
+    return SimulatedStudy(
+        runs=runs,
+        targets=[TARGET] if scenario.evaluation in ("interpolated", "fixed") else [],
+        critical_batch_size=scenario.critical_batch_size,
+        min_steps=min_steps,
+    )
+
+
+def _best_rate(scenario: Scenario, batch: float) -> float:
+    return math.sqrt(batch / (1.0 + batch / scenario.critical_batch_size))
 
 
 def _log_excess(scenario: Scenario, ratio: float) -> float | None:
@@ -98,12 +124,12 @@ def _log_excess(scenario: Scenario, ratio: float) -> float | None:
     return -math.log(ratio * (2.0 - ratio)) if ratio < 1.95 else None
 
 
-def _rates(scenario: Scenario, offset: float, best_rate: float) -> list[float]:
-    """Rates on one common log grid, those nearest the best guess; the guess is off by up to one step."""
+def _rates(scenario: Scenario, offset: float, centre: float) -> list[float]:
+    """Rates on one common log grid, those nearest `centre`, which is off by up to one step."""
     if scenario.learning_rates == 1:
-        return [best_rate]
+        return [centre]
     step = math.log(scenario.rate_ratio)
-    middle = round(math.log(best_rate) / step - offset)
+    middle = round(math.log(centre) / step - offset)
     half = (scenario.learning_rates - 1) / 2
     return [math.exp(step * (offset + middle + math.ceil(k - half))) for k in range(scenario.learning_rates)]
 
