@@ -43,7 +43,7 @@ class CheckpointStore:
     def save(self, progress: RunProgress) -> None:
         """Collective. After it, a resumed run continues from exactly here."""
         final = self._folder / f"{progress.attempted:012d}"
-        if self._agree(int(self._first_rank and final.exists())):
+        if self._agree(int(self._first_rank and final.exists() and self._damage(final) is None)):
             return
         temporary = self._folder / f".writing-{progress.attempted:012d}"
         if self._first_rank:
@@ -54,9 +54,10 @@ class CheckpointStore:
         self._agree(0)
         if self._first_rank:
             self._write_meta(temporary, progress)
+            shutil.rmtree(final, ignore_errors=True)
             os.rename(temporary, final)
             _sync(self._folder)
-            self._remove_old()
+            self._remove_all_but(final)
 
     def load(self) -> RunProgress | None:
         """Restore the newest checkpoint that is whole, and its progress; None: there is none. Collective.
@@ -125,10 +126,13 @@ class CheckpointStore:
             return f"{type(error).__name__}: {' '.join(str(error).split())}"
         return None
 
-    def _remove_old(self) -> None:
-        folders = sorted(self._folder.glob("[0-9]*"))
-        for folder in [*folders[:-KEPT], *self._folder.glob(".writing-*")]:
-            shutil.rmtree(folder, ignore_errors=True)
+    def _remove_all_but(self, newest: Path) -> None:
+        """Keep `newest` and the one before; later ones are of a past that was passed over."""
+        earlier = sorted(path for path in self._folder.glob("[0-9]*") if path.name < newest.name)
+        kept = {newest, *earlier[-(KEPT - 1) :]}
+        for folder in self._folder.iterdir():
+            if folder not in kept:
+                shutil.rmtree(folder, ignore_errors=True)
 
     def _agree(self, value: int) -> int:
         """Rank 0's value on every rank, once all are here."""

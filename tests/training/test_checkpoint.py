@@ -150,6 +150,22 @@ def test_a_damaged_checkpoint_falls_back_to_the_one_before(tmp_path: Path, damag
     assert_same_end(result, train_toy(spec=spec)[0])
 
 
+def test_a_damaged_checkpoint_is_written_anew_and_later_ones_do_not_crowd_it_out(tmp_path: Path) -> None:
+    spec = toy_spec(**ADAMW)
+    with pytest.raises(Interrupted):
+        train_toy(spec=spec, run_directory=tmp_path, stop_after=5)
+    for steps in (5, 20, 21):
+        stale = tmp_path / "checkpoints" / f"{steps:012d}"
+        shutil.rmtree(stale, ignore_errors=True)
+        stale.mkdir()
+    with pytest.warns(UserWarning, match="passed over"), pytest.raises(Interrupted):
+        train_toy(spec=spec, run_directory=tmp_path, stop_after=5)
+    assert [folder.name for folder in folders(tmp_path)] == ["000000000005"]
+    result, records, _ = train_toy(spec=spec, run_directory=tmp_path)
+    assert records[0].optimizer_step == 6
+    assert_same_end(result, train_toy(spec=spec)[0])
+
+
 def test_an_unfinished_folder_is_ignored_and_cleared(tmp_path: Path) -> None:
     spec = toy_spec(**ADAMW)
     with pytest.raises(Interrupted):
