@@ -41,7 +41,7 @@ STEPS_PER_KILL = 4
 
 def latest(folder: Path) -> int:
     """Optimizer steps in the newest finished checkpoint."""
-    return max((int(path.parent.name) for path in folder.rglob("[0-9]*/checkpoint.json")), default=0)
+    return max((int(path.name) for path in folder.glob("checkpoints/[0-9]*")), default=0)
 
 
 def attempt(
