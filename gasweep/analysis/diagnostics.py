@@ -18,6 +18,7 @@ DELAY_SHARE = 0.05
 """A constant delay above this share of the steps at any batch size is flagged."""
 SHAPE_SIGNIFICANCE = 0.01
 TIED_SHARE = 0.25
+COARSE_SPACING = math.log(1.25)
 
 
 def diagnose(observations: Sequence[Observation], fit: FitResult, runs: Sequence[StudyRun] = ()) -> list[str]:
@@ -41,7 +42,7 @@ def _thin_data(rows: Rows, fit: FitResult) -> list[str]:
         flags.append(
             "one seed per batch size: seed noise cannot be told from misfit, both are in the interval"
         )
-    return [*flags, *_ties(rows)]
+    return [*flags, *_ties(rows), *_coarse(rows)]
 
 
 def _ties(rows: Rows) -> list[str]:
@@ -57,6 +58,19 @@ def _ties(rows: Rows) -> list[str]:
     return [
         f"{100 * tied / pairs:.0f} % of the seed pairs of one batch size took equal steps: evaluations are "
         "coarse, and unless their spacing is declared the interval leaves it out"
+    ]
+
+
+def _coarse(rows: Rows) -> list[str]:
+    """A crossing interpolated across a large part of the run is late: the loss curve sags below its chord."""
+    wide = rows.exact & (rows.spacing > COARSE_SPACING)
+    if not wide.any():
+        return []
+    worst = int(np.argmax(np.where(wide, rows.spacing, 0.0)))
+    batch, share = math.exp(rows.log_batch[rows.group[worst]]), 100 * math.expm1(rows.spacing[worst])
+    return [
+        f"evaluations are {share:.0f} % of the steps apart at batch {batch:g}: interpolation across so much of a "
+        "curve is late, by about a constant number of steps if they are evenly spaced; evaluate more often"
     ]
 
 

@@ -295,3 +295,18 @@ def test_runs_that_say_nothing_do_not_bracket() -> None:
     report = fitted(items)
     assert batch(report, 64)["learning_rate_label"] == "edge"
     assert any("its last step is unknown" in flag for flag in report["flags"])
+
+
+def test_evaluations_too_far_apart_to_interpolate_are_said() -> None:
+    rule = TargetRule(metric="eval_loss", value=1.0)
+    items = [
+        StudyRun(
+            batch_size=size,
+            seed=seed,
+            points=[(1.0, 4.0), (steps(size) * (0.7 + 0.01 * seed), 1.5), (1.5 * steps(size), 0.6)],
+        )
+        for size in BATCHES
+        for seed in range(3)
+    ]
+    flags = fit_study(items, [rule]).targets[0].flags
+    assert any("of the steps apart at batch" in flag for flag in flags)
