@@ -46,7 +46,7 @@ SETTINGS: list[tuple[str, tuple[int, int, int]]] = [
     ("ddp", (16, 2, 2)),
     ("fsdp", (16, 2, 2)),
 ]
-TASK = {"dimension": 32, "condition_number": 20.0, "noise_scale": 10.0}
+TASK = {"dimension": 32, "condition_number": 20.0, "noise_scale": 10.0, "num_examples": 1 << 16}
 
 
 @dataclass(frozen=True, kw_only=True)
