@@ -74,8 +74,8 @@ def measure_item_groups(
     MeasurementError for a negative tr Σ.
 
     Source: Cochran, Sampling Techniques (3rd ed.), section 6.3 (ratio estimators), on norms.
-    Assumes: an example's residual variance grows as its items do, between that of independent tokens and of
-        wholly correlated ones. Where it does not, tr Σ is off by a relative O(CV² / n), CV the spread of T_e:
+    Assumes: an example's residual variance grows as its items do (independent tokens; as their square for
+        wholly correlated ones). Either way tr Σ is off by a relative O(CV² / n), CV the spread of T_e:
         at CV 0.55, 5 % for n = 8 and 1 % for n = 32. |G|² drops terms of order 1/n².
     """
     if num_groups < 2 or any(part.item_rate_sum <= 0.0 for part in parts):
