@@ -69,8 +69,9 @@ def _coarse(rows: Rows) -> list[str]:
     worst = int(np.argmax(np.where(wide, rows.spacing, 0.0)))
     batch, share = math.exp(rows.log_batch[rows.group[worst]]), 100 * math.expm1(rows.spacing[worst])
     return [
-        f"evaluations are {share:.0f} % of the steps apart at batch {batch:g}: interpolation across so much "
-        "of a curve is late, by about a constant number of steps if they are evenly spaced; evaluate more often"
+        f"evaluations are {share:.0f} % of the steps apart at batch {batch:g}: interpolation across so "
+        "much of a curve is late, by about a constant number of steps if they are evenly spaced; evaluate "
+        "more often"
     ]
 
 
