@@ -130,9 +130,14 @@ def num_examples(batch: Batch) -> int:
 
 
 def move(batch: Batch, device: torch.device | str) -> Batch:
-    """The batch with every tensor on `device`."""
+    """The batch with every tensor on `device`; on its way to a GPU through pinned memory, so that the copy
+    does not wait for the work already queued there."""
     if isinstance(batch, dict):
         return {key: move(value, device) for key, value in batch.items()}
     if isinstance(batch, (tuple, list)):
         return type(batch)(move(value, device) for value in batch)
-    return batch.to(device, non_blocking=True) if hasattr(batch, "to") else batch
+    if not hasattr(batch, "to"):
+        return batch
+    if str(device).startswith("cuda") and batch.device.type == "cpu":
+        batch = batch.pin_memory()
+    return batch.to(device, non_blocking=True)
