@@ -162,6 +162,7 @@ def _median_interval(values: list[float]) -> tuple[float, float]:
 def _spec(*, width: int, layout: tuple[int, int, int]) -> RunSpec:
     b, n, g = layout
     config = SweepConfig(task={"_target_": f"{Classifier.__module__}.Classifier", "width": width})
+    config.noise_scale.enabled = False
     return RunSpec(
         run_id="overhead",
         kind="convergence",

@@ -38,7 +38,7 @@ class Agreement:
         own = [0.0, 0.0, 0.0, 0.0, order, order**2]
         if self._parts.process.rank == 0:
             own[1:4] = [decision.stop, decision.save, decision.next_read_in]
-        row = torch.tensor(own, dtype=torch.float64, device=self._parts.device)
+        row = _on_device(own, self._parts.device)
         if loss_sum is not None and self._contributes_loss:
             row[0] = loss_sum
         return row if self._world_size == 1 else self._parts.strategy.all_reduce(row)
@@ -53,3 +53,14 @@ class Agreement:
                 "runs, or use strategy=ddp"
             )
         return row[0], Decision(stop=row[1] > 0, save=row[2] > 0, next_read_in=max(1, int(row[3])))
+
+
+def _on_device(values: list[float], device: torch.device) -> Tensor:
+    """`values` as float64 on `device`, without waiting for it (a copy from pageable memory would)."""
+    if device.type == "cpu":
+        return torch.tensor(values, dtype=torch.float64)
+    row = torch.zeros(len(values), dtype=torch.float64, device=device)
+    for index, value in enumerate(values):
+        if value:
+            row[index] = value
+    return row

@@ -138,8 +138,7 @@ class CheckpointStore:
         """Rank 0's value on every rank, once all are here."""
         if self._trainer.parts.process.world_size == 1:
             return value
-        tensor = torch.tensor(value, dtype=torch.int64, device=self._trainer.parts.device)
-        return int(self._strategy.all_reduce(tensor))
+        return int(self._strategy.all_reduce(torch.tensor(value, dtype=torch.int64)))
 
 
 def _sha256(path: Path) -> str:

@@ -59,7 +59,7 @@ class Evaluator:
             if index < count:
                 sums[index] = row
         if world_size > 1:
-            sums = self._parts.strategy.all_reduce(sums.to(self._parts.device)).cpu()
+            self._parts.strategy.all_reduce(sums)
         return sums
 
     def _batch_sums(self, index: int) -> torch.Tensor:

@@ -83,5 +83,5 @@ class StepPlanner:
         own = sum(micro_batch.num_items for micro_batch in micro_batches)
         if self._parts.process.world_size == 1:
             return own
-        count = torch.tensor(own, dtype=torch.int64, device=self._parts.device)
-        return int(self._parts.strategy.all_reduce(count))
+        # Counts live on the CPU and are agreed there: a GPU need not be waited for.
+        return int(self._parts.strategy.all_reduce(torch.tensor(own, dtype=torch.int64)))

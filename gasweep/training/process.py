@@ -12,7 +12,8 @@ from gasweep.results.records import EvalRecord, StepRecord
 
 @dataclass(frozen=True, kw_only=True)
 class ProcessContext:
-    """One rank. For world_size > 1 the default torch process group is already initialised by the caller.
+    """One rank. For world_size > 1 the default torch process group is already initialised by the caller
+    (`gasweep.training.reuse.join_group`), with gloo for CPU tensors and, on GPUs, NCCL for CUDA tensors.
 
     device: "cpu" or "cuda:<local index>"; already made current by the caller.
     """

@@ -86,7 +86,7 @@ def _largest_over_ranks(value: int | None, *, trainer: Trainer) -> int | None:
     process = trainer.parts.process
     if process.world_size == 1:
         return value
-    row = torch.zeros(process.world_size, dtype=torch.int64, device=trainer.parts.device)
+    row = torch.zeros(process.world_size, dtype=torch.int64)
     row[process.rank] = -1 if value is None else value
     values = trainer.parts.strategy.all_reduce(row).tolist()
     return None if -1 in values else int(max(values))

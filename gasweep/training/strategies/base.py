@@ -134,7 +134,8 @@ class Strategy(ABC):
         return tensor
 
     def all_reduce(self, tensor: Tensor) -> Tensor:
-        """Control traffic: the sum over ranks, in place."""
+        """Control traffic: the sum over ranks, in place, of a tensor on the run's device or on the CPU (the
+        default group has a backend for each)."""
         return tensor
 
     def close(self) -> None:
