@@ -15,6 +15,8 @@ _PUBLIC = {
     "run_accumulated_step": "gasweep.batching.accumulation",
     "run_training_steps": "gasweep.batching.accumulation",
     "GasweepError": "gasweep.errors",
+    "GradientNoiseScale": "gasweep.training.gradient_noise",
+    "MeasurementError": "gasweep.errors",
 }
 
 __all__ = ["__version__", *sorted(_PUBLIC)]
