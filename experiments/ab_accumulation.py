@@ -133,8 +133,9 @@ def compare(name: str, *, steps: int, seeds: int, folder: Path) -> list[str]:
         same = all(
             curves[mode, GROUPS, seed].parameters == curves[mode, 1, seed].parameters for seed in range(seeds)
         )
+        early, ever = max(a[:10].max() for a in apart), max(a.max() for a in apart)
         lines.append(
-            f"{name:<16} {mode:<8} {max(a[:10].max() for a in apart):9.1e} {max(a.max() for a in apart):9.1e} "
+            f"{name:<16} {mode:<8} {early:9.1e} {ever:9.1e} "
             f"{float(np.median(between_seeds)):13.1e}  {'equal bits' if same else 'rounding'}"
         )
     draw(name, curves, setting, folder / f"ab_accumulation_{name}.png")
