@@ -54,7 +54,8 @@ def convergence_id(
         "divergence_factor": config.budget.divergence_factor,
     }
     if config.determinism == "bitwise":
-        fields["grain"] = config.grain
+        # A kernel's threads share its sums, so the bits depend on how many there are.
+        fields |= {"grain": config.grain, "threads_per_worker": config.cluster.threads_per_worker}
     if layout is not None:
         fields |= _sections(config, ("strategy", "strategy_options"))
         fields["layout"] = dataclasses.asdict(layout)
