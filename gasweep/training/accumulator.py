@@ -61,6 +61,14 @@ class Accumulator(ABC):
     def load_state_dict(self, state: dict[str, Any]) -> None:  # noqa: B027
         """The inverse of `state_dict`."""
 
+    def unsynced_bytes(self, num_micro_steps: int) -> int:
+        """What the optimizer step just metered would have sent, had it synced on every micro-step."""
+        return self.parts.strategy.unsynced_bytes(num_micro_steps)
+
+    def report(self) -> dict[str, Any]:
+        """What a run's result should say of how gradients were added up: JSON data."""
+        return {}
+
     def gradient_norm(self) -> Tensor:
         """Euclidean norm of the whole gradient, all ranks agreeing; a scalar on the device."""
         return self.parts.strategy.gradient_norm([tensor for _, tensor in self.parts.parameters])

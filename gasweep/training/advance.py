@@ -106,7 +106,8 @@ class Stepper:
         """The step's traffic so far; what follows it (its log, an evaluation) is no part of it."""
         strategy = self._trainer.parts.strategy
         meter = strategy.meter
-        unsynced = strategy.unsynced_bytes(num_micro_steps) if meter.model.calls else 0
+        accumulator = self._trainer.accumulator
+        unsynced = accumulator.unsynced_bytes(num_micro_steps) if meter.model.calls else 0
         traffic = StepTraffic(model=meter.model, control=meter.control, unsynced_bytes=unsynced)
         meter.reset()
         return traffic

@@ -144,6 +144,7 @@ def _result(
             "skipped_overflow": progress.skipped_overflow,
             "skipped_no_items": progress.skipped_no_items,
             "coupling_modules": coupling_modules(parts.module),
+            **trainer.accumulator.report(),
             **flops_report(trainer, throughput, device_name=environment.device),
         },
     )
