@@ -15,7 +15,7 @@ from gasweep.training.bitwise.environment import kernel_fingerprint, refuse_othe
 from gasweep.training.bitwise.exchange import Exchange, exchange_for
 from gasweep.training.bitwise.grains import Grain, check_grain, cut, most_grains, num_grains
 from gasweep.training.bitwise.randomness import seed_grain
-from gasweep.training.bitwise.refusals import BufferWatch, refuse_coupling, refuse_parameters
+from gasweep.training.bitwise.refusals import BufferWatch, refuse_coupling, refuse_options, refuse_parameters
 from gasweep.training.bitwise.totals import UNTOUCHED, GradientTotals
 from gasweep.training.losses import summed_loss
 from gasweep.training.parts import MicroBatch, StepPlan, TrainingParts
@@ -42,6 +42,7 @@ class BitwiseAccumulator(Accumulator):
         check_grain(grain=config.grain, micro_batch_size=layout.micro_batch_size)
         refuse_coupling(parts.module)
         refuse_parameters(parts.parameters, parts.module)
+        refuse_options(config.strategy_options)
         self._grain = config.grain
         self._exchange: Exchange = exchange_for(parts)
         shapes = [parameter.shape for parameter in trainable(parts.module)]
@@ -95,8 +96,15 @@ class BitwiseAccumulator(Accumulator):
     def gradient_norm(self) -> Tensor:
         return self._exchange.gradient_norm()
 
+    def unsynced_bytes(self, num_micro_steps: int) -> int:
+        return self._exchange.unsynced_bytes(num_micro_steps)
+
+    def report(self) -> dict[str, Any]:
+        return {"grain": self._grain, "repeated_steps": self.repeated_steps}
+
     def state_dict(self) -> dict[str, Any]:
         return {
+            "repeated_steps": self.repeated_steps,
             "expected_peaks": list(self._expected_peaks),
             "kernels": kernel_fingerprint(device=self.parts.device),
         }
@@ -104,6 +112,7 @@ class BitwiseAccumulator(Accumulator):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         refuse_other_kernels(state["kernels"], device=self.parts.device)
         self._expected_peaks = list(state["expected_peaks"])
+        self.repeated_steps = int(state["repeated_steps"])
 
     def _run(self, grain: Grain, micro_batch: MicroBatch, loss_divisor: float) -> None:
         parts = self.parts

@@ -45,6 +45,12 @@ class Exchange(ABC):
         for parameter in self._parameters:
             parameter.grad = torch.full_like(parameter, value)
 
+    def unsynced_bytes(self, num_micro_steps: int) -> int:
+        """The metered step's wire bytes, had the sums been exchanged on every micro-step."""
+        sent = self._meter.model
+        exchanged = sent.num_bytes.get("all_reduce", 0) + sent.num_bytes.get("reduce_scatter", 0)
+        return sent.total_bytes + (num_micro_steps - 1) * exchanged
+
     @abstractmethod
     def sum_gradients(self, totals: GradientTotals, reached: Sequence[bool]) -> None:
         """Set `.grad` to the sum over ranks; None where no backward of any rank reached."""

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 import torch
 from torch import nn
 
+from gasweep.config.schema import StrategyOptions
 from gasweep.errors import RefusedError
 from gasweep.training.coupling import coupling_modules
 
@@ -39,6 +40,15 @@ def refuse_parameters(parameters: Iterable[tuple[str, torch.Tensor]], module: nn
                 f"determinism=bitwise: {name} is {parameter.dtype}; gradients are added up for float32 and "
                 f"float64 parameters only"
             )
+
+
+def refuse_options(options: StrategyOptions) -> None:
+    """Raises RefusedError for options that bitwise mode cannot follow."""
+    if options.sync_every_micro_step:
+        raise RefusedError(
+            "determinism=bitwise: strategy_options.sync_every_micro_step=true would add float gradients in "
+            "the order of the micro-steps; integer sums are exchanged once per optimizer step, so use false"
+        )
 
 
 class BufferWatch:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from gasweep.errors import RefusedError
 from gasweep.training.bitwise.fixed_point import Grid, add_quantized, dequantize, grid_for
 
 UNTOUCHED = -1.0
@@ -34,6 +35,7 @@ class GradientTotals:
         self._extremes = torch.empty(2, len(sizes), dtype=dtype, device=device)
         self._cells = [(self._extremes[0, i], self._extremes[1, i]) for i in range(len(sizes))]
         self._grids: list[Grid] = []
+        self._seen: set[int] = set()
 
     def reset(self, expected_peaks: Sequence[float], *, num_grains: int) -> None:
         """Start a step of `num_grains` grains on the grids for `expected_peaks` (0: nothing known)."""
@@ -43,7 +45,16 @@ class GradientTotals:
         self._open_grain()
 
     def add(self, index: int, gradient: Tensor) -> None:
-        """Add the open grain's gradient of parameter `index`; once per grain."""
+        """Add the open grain's gradient of parameter `index`.
+
+        Raises RefusedError when it comes in pieces: the grid holds one element per grain.
+        """
+        if index in self._seen:
+            raise RefusedError(
+                f"determinism=bitwise: parameter {index} gets its gradient in pieces of one backward, "
+                f"as reentrant activation checkpointing makes them; use checkpoint(..., use_reentrant=False)"
+            )
+        self._seen.add(index)
         wide = gradient.detach().reshape(-1).to(self._dtype)
         if wide.numel():
             torch.aminmax(wide, out=self._cells[index])
@@ -68,6 +79,7 @@ class GradientTotals:
     def _open_grain(self) -> None:
         self._extremes[0].fill_(-UNTOUCHED)
         self._extremes[1].fill_(UNTOUCHED)
+        self._seen.clear()
 
     def total(self, index: int) -> Tensor:
         """The sum of parameter `index`, int64, in its whole shape."""

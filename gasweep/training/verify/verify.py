@@ -11,7 +11,7 @@ import torch
 
 from gasweep.config.run_spec import RunSpec
 from gasweep.config.schema import SweepConfig
-from gasweep.errors import GasweepError, TaskError
+from gasweep.errors import ConfigError, GasweepError, TaskError
 from gasweep.tasks.resolve import resolve_task
 from gasweep.training.local_ranks import LocalRanks
 from gasweep.training.process import ProcessContext
@@ -52,10 +52,12 @@ def verify(
     All layouts start from the same checkpoint, two steps into the run; trajectories are never compared. They
     are run as configured and, unless that gave equal bits, in float64 without dropout, where rounding cannot
     be mistaken for anything else. Up to `max_world_size` processes are started on this machine, or `ranks`
-    are used; device: "cpu" or "cuda".
+    are used; device: "cpu" or "cuda" (one GPU per process).
 
     Raises ConfigError for a config with nothing to compare, and RunError for a task that fails by itself.
     """
+    if device == "cuda":
+        max_world_size = min(max_world_size, _require_gpus())
     runs = choose_runs(
         config,
         effective_batch_size=effective_batch_size,
@@ -180,6 +182,12 @@ def examine(process: ProcessContext, *, spec: RunSpec) -> list[str]:
     except Exception:
         subject = Subject(spec, task, device=device, wide=False)
     return find_causes(subject, bitwise=bitwise)
+
+
+def _require_gpus() -> int:
+    if not torch.cuda.is_available():
+        raise ConfigError("--device=cuda: torch finds no GPU here; use --device cpu")
+    return torch.cuda.device_count()
 
 
 def _last_line(error: Exception) -> str:

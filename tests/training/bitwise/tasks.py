@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from gasweep.tasks.base import Batch, Data, SummedLoss
 from tests.training.toys import ToyData, ToyRegression
@@ -74,6 +75,27 @@ class SparseEmbedding(ToyRegression):
 
     def build_model(self) -> nn.Module:
         return nn.Sequential(nn.Embedding(7, 4, sparse=self.sparse), nn.Flatten(), nn.Linear(12, 2))
+
+
+class ReentrantBody(nn.Module):
+    """One layer used in two reentrant checkpoints: autograd hands its gradient over in two pieces."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.layer, self.last = nn.Linear(5, 8), nn.Linear(8, 8), nn.Linear(8, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden = self.first(x)
+        for _ in range(2):
+            hidden = checkpoint(lambda h: torch.tanh(self.layer(h)), hidden, use_reentrant=True)
+        last: Tensor = self.last(hidden)
+        return last
+
+
+@dataclass(kw_only=True)
+class Reentrant(ToyRegression):
+    def build_model(self) -> nn.Module:
+        return ReentrantBody()
 
 
 class PaddedData(Data):

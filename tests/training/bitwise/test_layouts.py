@@ -102,7 +102,6 @@ def test_activation_checkpointing_and_resharding_change_no_bit():
     for choice in (
         {"reshard_after_forward": False, "reshard_after_backward": False},
         {"activation_checkpointing": True},
-        {"sync_every_micro_step": True},
         {"bucket_cap_mb": 0.0005},
     ):
         found = bits(trained(8, 2, strategy="fsdp", strategy_options=choice, **options))
@@ -151,6 +150,19 @@ def test_steps_are_repeated_at_the_start_and_when_gradients_jump_and_only_then()
     assert spiky[0] == spiky[1] > 2
 
 
+@pytest.mark.multiprocess
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
+def test_integer_sums_are_exchanged_once_per_step_and_metered(strategy):
+    result, steps, _ = trained(4, 2, total=32, strategy=strategy)
+    collective = "all_reduce" if strategy == "ddp" else "reduce_scatter"
+    assert result.throughput.collectives_per_optimizer_step[collective] == 1
+    num_parameters = 5 * 8 + 8 + 8 * 2 + 2
+    exchanged = (2 if strategy == "ddp" else 1) * 8 * num_parameters // 2
+    assert all(record.bytes_saved == 3 * exchanged for record in steps[1:])
+    assert result.extra["repeated_steps"] == 1
+    assert result.extra["grain"] == 4
+
+
 def test_a_non_finite_gradient_ends_the_run_in_the_same_way_everywhere():
     outcomes = [trained(b, 1, target=f"{OWN}.Explodes", max_optimizer_steps=40)[0] for b in (4, 28)]
     assert [outcome.state.value for outcome in outcomes] == ["diverged", "diverged"]
@@ -176,8 +188,11 @@ def test_an_unused_parameter_keeps_no_gradient_and_is_not_decayed():
         ({"arguments": {"batch_norm": True}}, r"1 \(BatchNorm1d\) computes statistics over the examples"),
         ({"target": f"{OWN}.SparseEmbedding"}, "0 asks for sparse gradients"),
         ({"target": "tests.training.verify_tasks.MutatesBuffer"}, "forward changes the buffer 1.calls"),
+        ({"target": f"{OWN}.Reentrant"}, "parameter . gets its gradient in pieces"),
+        ({"strategy_options": {"sync_every_micro_step": True}}, "sync_every_micro_step=true would add"),
     ],
 )
+@pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad=True:UserWarning")
 def test_what_cannot_be_promised_is_refused_with_the_reason(options, message):
     with pytest.raises(RefusedError, match=message):
         train_toy(spec=spec_of(4, 1, **options))
