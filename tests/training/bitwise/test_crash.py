@@ -1,4 +1,4 @@
-"""`experiments/crash_resume.py`: ranks killed at random, resumed in other layouts. A short form, and the whole."""
+"""Ranks killed at random and resumed in other layouts (`experiments/crash_resume.py`), in short and whole."""
 
 import pytest
 
