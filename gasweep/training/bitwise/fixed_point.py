@@ -75,12 +75,12 @@ def grid_for(peak: float, *, num_grains: int) -> Grid:
     return Grid(exponent=max(-_EXPONENT_RANGE, min(_EXPONENT_RANGE, wanted)), num_grains=num_grains)
 
 
-def add_quantized(total: Tensor, gradient: Tensor, *, scale: float) -> None:
+def add_quantized(total: Tensor, gradient: Tensor, *, scale: float | Tensor) -> None:
     """total += round(gradient · scale), elementwise; ties to even.
 
-    total: int64, any shape. gradient: float32 or float64 of the same shape. |gradient| · scale must stay
-    below 2^62: the caller checks the peak, and discards the sum if it did not; a non-finite element gives an
-    unspecified integer and a non-finite peak.
+    total: int64, any shape. gradient: float32 or float64 of the same shape. scale: a power of two, or one for
+    each element. |gradient| · scale must stay below 2^62: the caller checks the peak, and discards the sum if
+    it did not; a non-finite element gives an unspecified integer and a non-finite peak.
     """
     total.add_(torch.mul(gradient, scale).round_().to(torch.int64))
 

@@ -14,10 +14,16 @@ UNTOUCHED = -1.0
 """The peak of a parameter that no backward reached: its gradient is None, not zero."""
 
 
+SMALL = 8192
+"""Elements up to which a gradient is gathered with others: most tensors of a model are norms and biases, on
+which an operation costs its call."""
+
+
 class GradientTotals:
     """One int64 sum and one peak per parameter, each on its own grid.
 
-    Memory: 8 bytes per parameter element; the finished gradients lie in the same bytes.
+    Memory: 8 bytes per parameter element; the finished gradients lie in the same bytes. Small gradients of a
+    grain wait side by side and are added together when it ends.
 
     shapes: whole (unsharded) shapes, in the order of the indices given to `add`.
     """
@@ -30,7 +36,13 @@ class GradientTotals:
         self._dtype = dtype
         sizes = [shape.numel() for shape in self.shapes]
         self._flat = torch.zeros(sum(sizes), dtype=torch.int64, device=device)
-        self._totals: list[Tensor] = list(self._flat.split(sizes))  # type: ignore[no-untyped-call]
+        self._small = [index for index, size in enumerate(sizes) if size <= SMALL]
+        large = [index for index, size in enumerate(sizes) if size > SMALL]
+        self._totals = _cut(self._flat, sizes, order=self._small + large)
+        small_sizes = [sizes[index] for index in self._small]
+        self._small_sizes = torch.tensor(small_sizes, dtype=torch.int64, device=device)
+        self._waiting = torch.zeros(sum(small_sizes), dtype=dtype, device=device)
+        self._places = _cut(self._waiting, sizes, order=self._small)
         self._peaks = torch.empty(len(sizes), dtype=torch.float64, device=device)
         self._extremes = torch.empty(2, len(sizes), dtype=dtype, device=device)
         self._cells = [(self._extremes[0, i], self._extremes[1, i]) for i in range(len(sizes))]
@@ -40,6 +52,8 @@ class GradientTotals:
     def reset(self, expected_peaks: Sequence[float], *, num_grains: int) -> None:
         """Start a step of `num_grains` grains on the grids for `expected_peaks` (0: nothing known)."""
         self._grids = [grid_for(peak, num_grains=num_grains) for peak in expected_peaks]
+        scales = torch.tensor([self._grids[index].scale for index in self._small], dtype=self._dtype)
+        self._scales = scales.to(self._flat.device).repeat_interleave(self._small_sizes)
         self._flat.zero_()
         self._peaks.fill_(UNTOUCHED)
         self._open_grain()
@@ -58,10 +72,14 @@ class GradientTotals:
         wide = gradient.detach().reshape(-1).to(self._dtype)
         if wide.numel():
             torch.aminmax(wide, out=self._cells[index])
-        add_quantized(self._totals[index], wide, scale=self._grids[index].scale)
+        if index in self._places:
+            self._places[index].copy_(wide)
+        else:
+            add_quantized(self._totals[index], wide, scale=self._grids[index].scale)
 
     def end_grain(self) -> None:
-        """Take note of the grain's largest elements."""
+        """Add what waits, and take note of the grain's largest elements."""
+        add_quantized(self._flat[: len(self._waiting)], self._waiting, scale=self._scales)
         low, high = self._extremes.double()
         torch.maximum(self._peaks, torch.maximum(-low, high), out=self._peaks)
         self._open_grain()
@@ -79,6 +97,7 @@ class GradientTotals:
     def _open_grain(self) -> None:
         self._extremes[0].fill_(-UNTOUCHED)
         self._extremes[1].fill_(UNTOUCHED)
+        self._waiting.zero_()
         self._seen.clear()
 
     def total(self, index: int) -> Tensor:
@@ -107,3 +126,9 @@ class GradientTotals:
     def error_bound(self, index: int) -> float:
         """Largest error of parameter `index`'s gradient against exact addition, final rounding excepted."""
         return self._grids[index].sum_error_bound()
+
+
+def _cut(flat: Tensor, sizes: Sequence[int], *, order: Sequence[int]) -> dict[int, Tensor]:
+    """The piece of `flat` of each index in `order`, one after the other."""
+    pieces = flat[: sum(sizes[i] for i in order)].split([sizes[i] for i in order])  # type: ignore[no-untyped-call]
+    return dict(zip(order, pieces, strict=True))
