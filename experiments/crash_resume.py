@@ -1,6 +1,6 @@
 """Kill a rank at a random step and resume, again and again: are the bits those of an undisturbed run?
 
-    python experiments/crash_resume.py [--kills 20] [--seed 0] [--output FILE]
+    python -m experiments.crash_resume [--kills 20] [--seed 0] [--output FILE]
 
 Trains `text_lm` under `determinism: bitwise` with a checkpoint after every optimizer step. Each attempt
 continues from the last one in a random layout and strategy (single process, DDP or FSDP2 on two ranks), and a
