@@ -11,6 +11,7 @@ ROOT = Path(__file__).parent.parent / "gasweep"
 
 LAYERS = {
     "errors": 0,
+    "checkout": 0,
     "batching": 1,
     "analysis": 1,
     "config": 2,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from gasweep.cli.eta import Eta
 from gasweep.cli.view import RunView, SweepView
-from gasweep.report.numbers import duration, number
+from gasweep.report.numbers import count, duration, number
 from gasweep.results.states import RunState
 
 if TYPE_CHECKING:
@@ -148,7 +148,7 @@ def _cells(run: RunView, eta: Eta) -> dict[str, str]:
         "lr": f"{run.learning_rate:g}",
         "seed": str(run.seed),
         "axes": " ".join(f"{path}={value}" for path, value in run.axes.items()),
-        "step": "" if run.optimizer_step is None else number(run.optimizer_step),
+        "step": "" if run.optimizer_step is None else count(run.optimizer_step),
         "loss": "" if loss is None else f"{loss:.4g}",
         "eta": duration(left) if left else "",
         "why": run.reason or "",

@@ -97,7 +97,7 @@ def front_row(cost: PointCost) -> list[str]:
     point = cost.point
     return [
         f"{point.micro_batch_size}×{point.world_size}×{point.accumulation_steps}",
-        numbers.number(point.effective_batch_size),
+        numbers.count(point.effective_batch_size),
         numbers.estimate(cost.optimizer_steps),
         numbers.estimate(cost.seconds_per_optimizer_step, numbers.duration),
         numbers.estimate(cost.wall_clock_s, numbers.duration),

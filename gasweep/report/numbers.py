@@ -1,4 +1,4 @@
-"""Numbers as people read them: four significant digits, thousands grouped, no exponent in the usual range."""
+"""Numbers as people read them: measured ones to four significant digits, counts whole, thousands grouped."""
 
 from __future__ import annotations
 
@@ -21,6 +21,15 @@ def number(value: float) -> str:
     rounded = round(value, places)
     text = f"{rounded:,.{max(places, 0)}f}"
     return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def count(value: float) -> str:
+    """A batch size or number of steps, every digit of it: people type these back in.
+
+    >>> count(16384), count(100000.0), count(120.5)
+    ('16,384', '100,000', '120.5')
+    """
+    return f"{value:,.0f}" if float(value).is_integer() and abs(value) < 1e15 else number(value)
 
 
 def estimate(value: Estimate, text: Callable[[float], str] = number) -> str:

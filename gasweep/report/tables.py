@@ -57,7 +57,7 @@ def steps_row(observation: ObservationView) -> list[str]:
     batch, rate = observation.effective_batch_size, observation.learning_rate
     reached = sum(seed.steps is not None for seed in observation.seeds)
     return [
-        numbers.number(batch),
+        numbers.count(batch),
         _steps(observation),
         "–".join(map(numbers.number, observation.spread or ())),
         _steps(observation, batch),

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import gasweep
+from gasweep.checkout import git_revision
 from gasweep.config.schema import SweepConfig
 
 PACKAGES = ("gasweep", "torch", "numpy", "ray")
@@ -30,22 +31,6 @@ def provenance(config: SweepConfig) -> dict[str, Any]:
         "task_source_sha256": _task_digest(config),
         "versions": {"python": platform.python_version()} | _versions(),
     }
-
-
-def git_revision(checkout: Path) -> str | None:
-    """The commit that is checked out there; None where there is no checkout (an installed package)."""
-    git = checkout / ".git"
-    with contextlib.suppress(OSError):
-        head = (git / "HEAD").read_text().strip()
-        if not head.startswith("ref: "):
-            return head
-        name = head.removeprefix("ref: ")
-        if (git / name).exists():
-            return (git / name).read_text().strip()
-        for line in (git / "packed-refs").read_text().splitlines():
-            if line.endswith(f" {name}"):
-                return line.split()[0]
-    return None
 
 
 def _versions() -> dict[str, str]:

@@ -11,6 +11,7 @@ import numpy
 import torch
 
 import gasweep
+from gasweep.checkout import git_revision
 from gasweep.results.records import Environment
 
 
@@ -25,24 +26,10 @@ def current_environment(device: torch.device) -> Environment:
             "torch": torch.__version__,
             "numpy": numpy.__version__,
         },
-        code_revision=code_revision(),
+        code_revision=_code_revision(),
     )
 
 
 @functools.cache
-def code_revision() -> str | None:
-    """The commit of the checkout that gasweep is imported from; None for an installed package."""
-    git = Path(gasweep.__file__).resolve().parent.parent / ".git"
-    try:
-        head = (git / "HEAD").read_text().strip()
-        if not head.startswith("ref: "):
-            return head
-        name = head.removeprefix("ref: ")
-        if (git / name).exists():
-            return (git / name).read_text().strip()
-        for line in (git / "packed-refs").read_text().splitlines():
-            if line.endswith(f" {name}"):
-                return line.split()[0]
-    except OSError:
-        return None
-    return None
+def _code_revision() -> str | None:
+    return git_revision(Path(gasweep.__file__).resolve().parent.parent)

@@ -27,7 +27,7 @@ grid:
   world_size: [1, 2]
   accumulation_steps: [1, 2]
   learning_rate: [0.1]
-  seed: [0, 1]
+  seed: [0, 1, 2]
 target: {metric: eval_loss, value: 1.0e-9}
 budget: {max_optimizer_steps: 2500}
 sweep: {throughput_probes: false, mode: full}
@@ -35,7 +35,8 @@ cluster: {num_workers: 2}
 checkpoint: {every_s: 0.5}
 tracking: {wandb: null}
 """
-NUM_RUNS = 8
+MAX_STEPS = 2500
+NUM_RUNS = 12
 COMMAND = [sys.executable, "-c", "import sys; from gasweep.cli.main import main; sys.exit(main())"]
 
 
@@ -133,14 +134,15 @@ def _finished(count: int) -> Callable[[JournalReader], bool]:
     return lambda journal: len(journal.results()) >= count
 
 
-def _mid_run(world_size: int) -> Callable[[JournalReader], str | None]:
-    """A running run of that many ranks that has taken some steps."""
+def _mid_run(world_size: int | None = None) -> Callable[[JournalReader], str | None]:
+    """A running run, of that many ranks if given, that has taken some steps and has many to go."""
 
     def find(journal: JournalReader) -> str | None:
         progress = journal.last_progress()
         for run in journal.runs():
             steps = progress[run.run_id].optimizer_step if run.run_id in progress else 0
-            if run.state is RunState.RUNNING and run.world_size == world_size and 50 < steps < 600:
+            wanted = world_size is None or run.world_size == world_size
+            if run.state is RunState.RUNNING and wanted and 50 < steps < MAX_STEPS - 500:
                 return run.run_id
         return None
 
@@ -204,7 +206,7 @@ def _kill_a_worker_then_the_driver(config: Path, directory: Path) -> set[str]:
 
 def _press_ctrl_c(config: Path, directory: Path, before: set[str]) -> set[str]:
     sweep = Sweep(config, directory)
-    running = sweep.wait_for(_mid_run(1))
+    running = sweep.wait_for(_mid_run())
     started_by_it = sweep.descendants()
     code, seconds, output = sweep.end_with(signal.SIGINT)
     assert code == 130, output
@@ -222,7 +224,7 @@ def _press_ctrl_c(config: Path, directory: Path, before: set[str]) -> set[str]:
 
 def _press_ctrl_c_twice(config: Path, directory: Path, before: set[str]) -> set[str]:
     sweep = Sweep(config, directory)
-    sweep.wait_for(_mid_run(1))
+    sweep.wait_for(_mid_run())
     started_by_it = sweep.descendants()
     code, seconds, output = sweep.end_with(signal.SIGINT, signal.SIGINT)
     assert code == 130, output
