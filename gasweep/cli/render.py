@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from gasweep.cli.eta import Eta
 from gasweep.cli.view import RunView, SweepView
-from gasweep.report.numbers import count, duration, number
+from gasweep.report.numbers import count, duration
 from gasweep.results.states import RunState
 
 if TYPE_CHECKING:

@@ -53,8 +53,8 @@ class SweepPlan:
     """What a sweep is made of. Pure data: planning reads no cluster and runs nothing.
 
     runs: distinct convergence runs, each with the first of its layouts.
-    layouts: run id -> every grid layout of that run, cheapest to execute first (fewest micro-steps, then
-        fewest ranks).
+    layouts: run id -> every grid layout of that run, cheapest to execute first: fewest micro-batches over
+        all ranks (N·G), then fewest ranks, which need no communication and leave workers to other runs.
     """
 
     config: SweepConfig
@@ -263,7 +263,7 @@ def _syncing_every_micro_step(spec: RunSpec) -> RunSpec:
 
 
 def _execution_cost(layout: Layout) -> tuple[int, int]:
-    return layout.accumulation_steps, layout.world_size
+    return layout.world_size * layout.accumulation_steps, layout.world_size
 
 
 def _first_that_fits(layouts: list[Layout], max_workers: int) -> Layout:

@@ -126,7 +126,7 @@ def test_ids_are_the_same_in_another_process(base):
     assert out.stdout.split() == [runs[0].run_id, runs[-1].run_id]
 
 
-def test_the_execution_layout_takes_fewest_micro_steps_then_fewest_ranks(base):
+def test_the_execution_layout_takes_fewest_micro_batches_then_fewest_ranks(base):
     layouts = {r.effective_batch_size: str(r.layout) for r in plan(base).runs}
     assert layouts == {
         8: "8x1x1",
@@ -150,7 +150,13 @@ def test_on_a_small_cluster_runs_take_a_layout_that_fits(base):
     layouts = {r.effective_batch_size: str(r.layout) for r in small.runs}
     assert layouts[16] == "8x1x2"
     assert layouts[64] == "8x4x2", "B=64 exists on four ranks only: it stays and is called infeasible"
-    assert {r.effective_batch_size: str(r.layout) for r in whole.runs}[16] == "8x2x1"
+    assert {r.effective_batch_size: str(r.layout) for r in whole.runs}[64] == "8x4x2"
+
+
+def test_equally_many_micro_batches_run_on_fewest_ranks(base):
+    grid = ("grid.world_size=[1,2]", "grid.accumulation_steps=[1,2]", "grid.micro_batch_size=[8]")
+    layouts = {r.effective_batch_size: str(r.layout) for r in plan(base, *grid).runs}
+    assert layouts == {8: "8x1x1", 16: "8x1x2", 32: "8x2x2"}
 
 
 def test_probe_ids_carry_the_hardware_and_run_ids_do_not(base):
