@@ -20,12 +20,12 @@ from gasweep.analysis.cost import GridPoint as CostPoint
 from gasweep.analysis.cost import PointCost, point_cost
 from gasweep.analysis.estimate import Estimate
 from gasweep.analysis.steps_to_target import crossing
-from gasweep.cli.prepare import normalize_task
 from gasweep.config import RunSpec, SweepPlan, parse_sweep_config, plan_sweep
 from gasweep.results.queries import curve_points, measured_layouts, stored_targets
 from gasweep.results.reader import JournalReader
 from gasweep.scheduling.backend import Backend
 from gasweep.scheduling.sweep import backend_for, run_sweep
+from gasweep.tasks.normalize import normalize_task
 
 
 def config(hidden: int, target: float) -> dict[str, Any]:

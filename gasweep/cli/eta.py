@@ -41,9 +41,11 @@ class Eta:
         self._worker_s_per_example = statistics.median(per_example) if per_example else None
 
     def run_s(self, run: RunView) -> float | None:
-        """Seconds a run still needs once it runs; 0 for one that has ended."""
+        """Seconds a run still needs once it runs; 0 for one that has ended; None while nobody runs it."""
         if run.state not in _OPEN:
             return 0.0
+        if not self._sweep.is_driven:
+            return None
         steps, seconds = self._steps(run), self._seconds(run)
         if steps is None or seconds is None:
             return None

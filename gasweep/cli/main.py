@@ -10,7 +10,7 @@ import sys
 import traceback
 import warnings
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import gasweep
 from gasweep.errors import GasweepError, nearest
@@ -93,9 +93,18 @@ def _guarded(name: str, words: list[str]) -> int:
         return _fail(f"internal error: {text}; --debug shows where", code=1)
 
 
+class _Parser(argparse.ArgumentParser):
+    """Says in one line what is wrong with a command line, where argparse adds a usage of several."""
+
+    def error(self, message: str) -> NoReturn:
+        message = message.removesuffix(", key=value")  # named although it may be empty
+        sys.stderr.write(f"gasweep: error: {message}; `{self.prog} --help` lists what it takes\n")
+        raise SystemExit(2)
+
+
 def _run(name: str, words: list[str]) -> int:
     command = importlib.import_module(f"gasweep.cli.{name}")
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog=f"gasweep {name}",
         description=command.__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import inspect
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from gasweep.config.load import load_sweep_config
 from gasweep.config.plan import SweepPlan, plan_sweep
 from gasweep.config.schema import SweepConfig
 from gasweep.errors import SweepDirectoryError
 from gasweep.results.directory import JOURNAL_FILE, SWEEP_FILE
-from gasweep.tasks.resolve import check_arguments, import_task_class, resolve_task
+from gasweep.tasks.normalize import normalize_task
+from gasweep.tasks.resolve import resolve_task
 from gasweep.training.targets import target_rules
 
 DEFAULT_FOLDER = "sweeps"
@@ -56,18 +54,6 @@ def prepare(source: str, overrides: Sequence[str] = (), *, directory: str | None
     return Prepared(config=config, plan=plan_sweep(config, normalize_task=normalize_task), directory=target)
 
 
-def normalize_task(section: dict[str, Any]) -> dict[str, Any]:
-    """A task section with its defaults written out and its values typed: equal tasks read equal."""
-    task_class = import_task_class(section["_target_"])
-    given = check_arguments(task_class, {k: v for k, v in section.items() if k != "_target_"})
-    defaults = {
-        name: parameter.default
-        for name, parameter in inspect.signature(task_class).parameters.items()
-        if parameter.default is not parameter.empty and _is_plain(parameter.default)
-    }
-    return {"_target_": section["_target_"], **_plain({**defaults, **given})}
-
-
 def require_sweep(source: str) -> Path:
     """The directory of an existing sweep; raises SweepDirectoryError for anything else."""
     path = Path(source)
@@ -77,16 +63,3 @@ def require_sweep(source: str) -> Path:
             f"`gasweep run` named"
         )
     return path
-
-
-def _is_plain(value: Any) -> bool:
-    try:
-        json.dumps(value)
-    except (TypeError, ValueError):
-        return False
-    return True
-
-
-def _plain(values: dict[str, Any]) -> dict[str, Any]:
-    plain: dict[str, Any] = json.loads(json.dumps(values))
-    return plain

@@ -44,6 +44,7 @@ def read_view(directory: Path) -> SweepView:
         versions = reader.config_versions()
         name = versions[-1].config["name"] if versions else directory.name
         sweep = view_of_journal(reader, name=name)
+    sweep.is_driven = owner is not None
     running = [run for run in sweep.runs.values() if run.state.value == "running"]
     if owner is not None:
         sweep.driver = f"driven by {owner}"

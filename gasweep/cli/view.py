@@ -91,11 +91,15 @@ class RunView:
 
 @dataclass(kw_only=True)
 class SweepView:
-    """All runs of a sweep's current grid. num_workers: None when no driver says."""
+    """All runs of a sweep's current grid.
+
+    num_workers: None when no driver says. is_driven: somebody runs it now.
+    """
 
     name: str
     runs: dict[str, RunView]
     num_workers: int | None = None
+    is_driven: bool = True
     driver: str | None = None
     notes: list[str] = field(default_factory=list)
 

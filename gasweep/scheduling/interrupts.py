@@ -11,6 +11,10 @@ from typing import Any, Self
 
 EXIT_CODE = 130
 LAST_RESORT_S = 3.0  # after the second signal the process ends by itself within this time, whatever blocks it
+OVERDUE_S = (
+    30.0  # the same after the first: who signals a whole process group (timeout, a batch system) takes a
+)
+# local cluster's servers away too, and calls to them block for minutes
 _SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 
 
@@ -24,6 +28,7 @@ class Interrupts:
     def __init__(self) -> None:
         self._count = 0
         self._previous: dict[int, Any] = {}
+        self._left = threading.Event()
 
     @property
     def asked(self) -> bool:
@@ -37,7 +42,7 @@ class Interrupts:
         """As if a signal had come."""
         self._count += 1
         if self._count == 2:
-            threading.Thread(target=_last_resort, daemon=True).start()
+            self._end_after(LAST_RESORT_S)
         elif self._count > 2:
             _end_process()
 
@@ -53,6 +58,7 @@ class Interrupts:
             signal.signal(number, self._handle)
 
     def __enter__(self) -> Self:
+        self._left.clear()
         self.install()
         return self
 
@@ -63,18 +69,26 @@ class Interrupts:
             signal.signal(number, handler if handler is not None else signal.SIG_DFL)
         self._previous = {}
         self._count = 0
+        self._left.set()
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         self.ask()
+        if self._count == 1:
+            self._end_after(OVERDUE_S)
 
+    def _end_after(self, seconds: float) -> None:
+        """End the process unless it has left by then."""
 
-def _last_resort() -> None:
-    threading.Event().wait(LAST_RESORT_S)
-    _end_process()
+        def wait() -> None:
+            if not self._left.wait(seconds):
+                _end_process()
+
+        threading.Thread(target=wait, daemon=True).start()
 
 
 def _end_process() -> None:
     # Everything in the journal is durable already, and the workers of a local cluster die with this process.
     if sys.stdout.isatty():
         os.write(1, b"\x1b[?25h\n")  # a live table has hidden the cursor
+    os.write(2, b"stopped at once; the same command goes on from the journal\n")
     os._exit(EXIT_CODE)

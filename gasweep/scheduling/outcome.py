@@ -50,8 +50,8 @@ _ROOTS = (
     Cause.USER_ERROR,
     Cause.PYTHON_ERROR,
     Cause.TIMEOUT,
-    Cause.COMMUNICATION,
     Cause.INTERRUPTED,
+    Cause.COMMUNICATION,
 )
 
 
@@ -59,7 +59,8 @@ def root_failure(outcomes: Iterable[tuple[int, Outcome]]) -> tuple[int, Outcome]
     """The (rank, outcome) that explains why an attempt failed; outcomes are given in the order they ended.
 
     A lost process outranks what its peers say of the broken connection; an exception in user code outranks
-    the timeout or connection error that it caused on the other ranks.
+    the timeout or connection error that it caused on the other ranks, and so does a rank that stopped on request
+    before its peers heard of it.
     """
     failed = [(rank, outcome) for rank, outcome in outcomes if outcome.cause is not None]
     return min(failed, key=lambda item: _ROOTS.index(item[1].cause or Cause.INTERRUPTED))

@@ -25,6 +25,7 @@ from gasweep.config.run_spec import RunSpec
 from gasweep.config.schema import SweepConfig
 from gasweep.errors import ConfigError, GasweepError
 from gasweep.results.records import EvalRecord, StepRecord
+from gasweep.tasks.normalize import normalize_task
 from gasweep.training.process import Interrupted, ProcessContext
 from gasweep.training.reuse import join_group
 from gasweep.training.run import train_run
@@ -67,7 +68,7 @@ def first_point(config: SweepConfig, *, world_size: int) -> tuple[RunSpec, str]:
 
     Raises ConfigError when the grid has none.
     """
-    plan = plan_sweep(config)
+    plan = plan_sweep(config, normalize_task=normalize_task)
     fitting = [point for point in plan.points if point.layout.world_size == world_size]
     if not fitting:
         sizes = sorted({point.layout.world_size for point in plan.points})

@@ -10,6 +10,7 @@ import pytest
 
 from gasweep.cli.main import main
 from gasweep.results.journal import Journal
+from gasweep.results.lock import DirectoryLock
 from gasweep.results.states import RunState
 from tests.results.planted import BATCHES, CRITICAL, MIN_STEPS, RATES, plant
 
@@ -84,7 +85,10 @@ def test_equal_tasks_get_equal_runs_however_they_are_written(config: Path, capsy
 
 
 def test_status_json_has_the_fixed_shape(tmp_path: Path, capsys: Capture) -> None:
-    status = json_of(capsys, "status", str(plant(tmp_path / "s", unfinished=2)))
+    directory = plant(tmp_path / "s", unfinished=2)
+    lock = DirectoryLock(directory)
+    status = json_of(capsys, "status", str(directory))
+    lock.release()
     num_runs = len(BATCHES) * len(RATES) * 3 + len(BATCHES)
     assert set(status) == {"runs", "counts"}
     assert len(status["runs"]) == num_runs
@@ -98,6 +102,12 @@ def test_status_json_has_the_fixed_shape(tmp_path: Path, capsys: Capture) -> Non
         BATCHES[-1],
     )
     assert running["eta_s"] > 0
+
+
+def test_nobody_knows_when_a_sweep_without_a_driver_ends(tmp_path: Path, capsys: Capture) -> None:
+    status = json_of(capsys, "status", str(plant(tmp_path / "s", unfinished=2)))
+    assert status["runs"][-1]["state"] == "running"
+    assert status["runs"][-1]["eta_s"] is None
 
 
 def test_status_shows_every_run_and_who_drives(tmp_path: Path, capsys: Capture) -> None:

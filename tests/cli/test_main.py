@@ -89,6 +89,9 @@ def test_every_listed_command_exists_and_explains_itself(capsys: pytest.CaptureF
         (["report", "absent"], 2, "directory=absent holds no sweep"),
         (["export", "absent"], 2, "directory=absent holds no sweep"),
         (["run", "."], 2, "directory=. holds no sweep (sweep.yaml is missing)"),
+        (["plan"], 2, "the following arguments are required: CONFIG|DIR; `gasweep plan --help` lists"),
+        (["status", "--jsn"], 2, "`gasweep status --help` lists what it takes"),
+        (["status", ".", "--interval", "x"], 2, "argument --interval: invalid float value: 'x'"),
     ],
 )
 def test_what_the_user_can_mend_is_one_line_and_exit_code_2(

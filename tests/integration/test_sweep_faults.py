@@ -58,6 +58,7 @@ class Sweep:
 
     def __init__(self, config: Path, directory: Path) -> None:
         self.directory = directory
+        self.started_at = time.time()
         self.process = self._started(config, directory)
         _STARTED.append(self.process)
 
@@ -134,15 +135,17 @@ def _finished(count: int) -> Callable[[JournalReader], bool]:
     return lambda journal: len(journal.results()) >= count
 
 
-def _mid_run(world_size: int | None = None) -> Callable[[JournalReader], str | None]:
-    """A running run, of that many ranks if given, that has taken some steps and has many to go."""
+def _mid_run(since: float, world_size: int | None = None) -> Callable[[JournalReader], str | None]:
+    """A run that was started after `since` (a killed driver leaves its runs `running`), on that many ranks if
+    given, and has taken some steps and has many to go."""
 
     def find(journal: JournalReader) -> str | None:
         progress = journal.last_progress()
         for run in journal.runs():
             steps = progress[run.run_id].optimizer_step if run.run_id in progress else 0
             wanted = world_size is None or run.world_size == world_size
-            if run.state is RunState.RUNNING and wanted and 50 < steps < MAX_STEPS - 500:
+            is_running = run.state is RunState.RUNNING and journal.attempts(run.run_id)[-1].started_at > since
+            if is_running and wanted and 50 < steps < MAX_STEPS - 500:
                 return run.run_id
         return None
 
@@ -192,10 +195,10 @@ def test_c70_a_sweep_survives_sigkill_ctrl_c_and_lost_workers_bit_for_bit(tmp_pa
 
 def _kill_a_worker_then_the_driver(config: Path, directory: Path) -> set[str]:
     sweep = Sweep(config, directory)
-    run_id = sweep.wait_for(_mid_run(1))
+    run_id = sweep.wait_for(_mid_run(sweep.started_at, 1))
     os.kill(_pid_of_rank_0(directory, run_id), signal.SIGKILL)
     sweep.wait_for(lambda journal: "process_death" in {a.cause for a in journal.attempts(run_id)})
-    sweep.wait_for(lambda journal: _finished(1)(journal) and _mid_run(2)(journal))
+    sweep.wait_for(lambda journal: _finished(1)(journal) and _mid_run(sweep.started_at, 2)(journal))
     started_by_it = sweep.descendants()
     assert len(started_by_it) > 2
     os.kill(sweep.process.pid, signal.SIGKILL)
@@ -206,7 +209,7 @@ def _kill_a_worker_then_the_driver(config: Path, directory: Path) -> set[str]:
 
 def _press_ctrl_c(config: Path, directory: Path, before: set[str]) -> set[str]:
     sweep = Sweep(config, directory)
-    running = sweep.wait_for(_mid_run())
+    running = sweep.wait_for(_mid_run(sweep.started_at))
     started_by_it = sweep.descendants()
     code, seconds, output = sweep.end_with(signal.SIGINT)
     assert code == 130, output
@@ -224,7 +227,7 @@ def _press_ctrl_c(config: Path, directory: Path, before: set[str]) -> set[str]:
 
 def _press_ctrl_c_twice(config: Path, directory: Path, before: set[str]) -> set[str]:
     sweep = Sweep(config, directory)
-    sweep.wait_for(_mid_run())
+    sweep.wait_for(_mid_run(sweep.started_at))
     started_by_it = sweep.descendants()
     code, seconds, output = sweep.end_with(signal.SIGINT, signal.SIGINT)
     assert code == 130, output
@@ -250,3 +253,20 @@ def test_a_second_driver_is_refused_by_name(tmp_path: Path) -> None:
     assert f"is being written by pid {first.process.pid} on " in output
     code, _, output = first.end_with(signal.SIGTERM)
     assert code == 130, output
+
+
+def test_a_signal_to_the_whole_process_group_ends_in_time_and_resumes(tmp_path: Path) -> None:
+    """`timeout` and batch systems signal the servers of a local cluster together with the driver."""
+    config = tmp_path / "config.yaml"
+    config.write_text(CONFIG.replace("seed: [0, 1, 2]", "seed: [0]").replace("2500", "400"))
+    first = Sweep(config, tmp_path / "sweep")
+    first.wait_for(lambda journal: journal.last_progress())
+    for pid in {first.process.pid, *first.descendants()}:
+        with _ignoring_the_gone():
+            os.kill(pid, signal.SIGTERM)
+    output, _ = first.process.communicate(timeout=60.0)
+    assert first.process.returncode == 130, output
+    again = Sweep(config, tmp_path / "sweep")
+    output, _ = again.process.communicate(timeout=300.0)
+    assert again.process.returncode == 0, output
+    assert len(_results(tmp_path / "sweep")) == 4

@@ -58,6 +58,13 @@ def test_a_finished_or_stopped_rank_hurries_nobody() -> None:
         assert subject.to_kill(30.0) == []
 
 
+def test_a_rank_that_stopped_first_takes_the_connection_from_its_peers() -> None:
+    subject = gang()
+    subject.rank_ended(1, failure(Cause.INTERRUPTED), now_s=0.0)
+    subject.rank_ended(0, failure(Cause.COMMUNICATION, "connection closed by peer"), now_s=0.1)
+    assert ending(subject).cause is Cause.INTERRUPTED
+
+
 def test_silence_kills_all_and_progress_puts_it_off() -> None:
     subject = gang(timeout_s=60.0)
     subject.progressed(50.0)

@@ -18,6 +18,7 @@ from scheduling_specs import make_config
 
 from gasweep.config.schema import ClusterConfig
 from gasweep.errors import ConfigError
+from gasweep.scheduling import interrupts as interrupts_module
 from gasweep.scheduling import ray_watchdog
 from gasweep.scheduling.interrupts import Interrupts
 from gasweep.scheduling.mailbox import Mailbox
@@ -147,6 +148,24 @@ def test_signals_are_counted_and_handlers_put_back() -> None:
         assert interrupts.asked
         assert not interrupts.insisted
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_a_stop_that_does_not_end_ends_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    ended = threading.Event()
+    monkeypatch.setattr(interrupts_module, "OVERDUE_S", 0.01)
+    monkeypatch.setattr(interrupts_module, "_end_process", ended.set)
+    with Interrupts():
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert ended.wait(5.0), "blocked for good, as in a call to a cluster that is gone"
+
+
+def test_a_stop_that_ends_in_time_leaves_the_process_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    ended = threading.Event()
+    monkeypatch.setattr(interrupts_module, "OVERDUE_S", 0.05)
+    monkeypatch.setattr(interrupts_module, "_end_process", ended.set)
+    with Interrupts():
+        os.kill(os.getpid(), signal.SIGTERM)
+    assert not ended.wait(0.2)
 
 
 def test_signals_cannot_be_caught_outside_the_main_thread_and_that_is_no_error() -> None:

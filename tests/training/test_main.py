@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from gasweep.config.load import parse_sweep_config
+from gasweep.cli.prepare import prepare
+from gasweep.config.load import load_sweep_config, parse_sweep_config
 from gasweep.errors import ConfigError
 from gasweep.training.__main__ import first_point, main
 
@@ -50,6 +51,12 @@ def test_trains_the_first_point_that_fits_and_says_which(config: str, capsys: An
     assert "optimizer step       5  eval_loss" in printed.err
 
 
+def test_the_run_is_the_one_that_a_sweep_of_the_config_has(config: str) -> None:
+    sweep = load_sweep_config(config, [])
+    spec, _ = first_point(sweep, world_size=1)
+    assert spec.run_id in {run.run_id for run in prepare(config).plan.runs}
+
+
 def test_overrides_choose_another(config: str, capsys: Any) -> None:
     assert main([config, "grid.accumulation_steps=4", "grid.world_size=1"]) == 0
     printed = capsys.readouterr()
@@ -69,7 +76,10 @@ def test_errors_are_one_line_and_exit_2(config: str, capsys: Any) -> None:
 
 def test_a_grid_without_a_point_for_these_processes_is_refused() -> None:
     sweep = parse_sweep_config(
-        {"task": {"_target_": "x.Y"}, "grid": {"micro_batch_size": [4], "world_size": [2, 4]}},
+        {
+            "task": {"_target_": "gasweep.tasks.Digits"},
+            "grid": {"micro_batch_size": [4], "world_size": [2, 4]},
+        },
         [
             "grid.accumulation_steps=1",
             "grid.learning_rate=0.1",
