@@ -58,9 +58,8 @@ _ROOTS = (
 def root_failure(outcomes: Iterable[tuple[int, Outcome]]) -> tuple[int, Outcome]:
     """The (rank, outcome) that explains why an attempt failed; outcomes are given in the order they ended.
 
-    A lost process outranks what its peers say of the broken connection; an exception in user code outranks
-    the timeout or connection error that it caused on the other ranks, and so does a rank that stopped on request
-    before its peers heard of it.
+    A lost process outranks what its peers say of the broken connection; an exception in user code, or a stop
+    that reached one rank before the others, outranks the timeout or connection error it caused there.
     """
     failed = [(rank, outcome) for rank, outcome in outcomes if outcome.cause is not None]
     return min(failed, key=lambda item: _ROOTS.index(item[1].cause or Cause.INTERRUPTED))
