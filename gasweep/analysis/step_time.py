@@ -57,8 +57,16 @@ class StepTimeModel:
         if point.world_size not in self.world_sizes:
             known = sorted(self.world_sizes)
             return _unknown(f"world_size={point.world_size} was not probed (probed: {known})")
-        seconds = float(_features(point) @ self.coefficients)
-        spread = float(student_t.ppf(0.975, self.degrees_of_freedom)) * self.log_error
+        return self.around(float(_features(point) @ self.coefficients))
+
+    def around(self, seconds: float, *, relative_error: float = 0.0) -> Estimate:
+        """`seconds` with a 95 % interval for another measurement of the same: the misfit of the measured
+        points joined with a standard error of its own.
+
+        Assumes: errors log-normal. The law's own misfit, which is no error of a measurement, widens it.
+        """
+        error = math.hypot(self.log_error, relative_error)
+        spread = float(student_t.ppf(0.975, self.degrees_of_freedom)) * error
         return Estimate(value=seconds, low=seconds * math.exp(-spread), high=seconds * math.exp(spread))
 
 

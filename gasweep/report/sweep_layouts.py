@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from gasweep.analysis.cost import GridPoint, StepTime
-from gasweep.analysis.estimate import Estimate
 from gasweep.analysis.step_time import ProbePoint, StepTimeModel, fit_step_time
 from gasweep.report.data import Layout
 from gasweep.results.queries import measured_layouts
 from gasweep.results.reader import JournalReader
 from gasweep.results.records import RunResult
+from gasweep.results.step_time import probe_point, step_times
 from gasweep.results.stored import StoredRun
 
 
@@ -54,14 +54,9 @@ def _trained(run: StoredRun, result: RunResult) -> Layout:
     throughput = result.throughput
     assert throughput is not None
     point = GridPoint(effective_batch_size=run.effective_batch_size, **result.layout)
-    seconds = Estimate(
-        value=throughput.seconds_per_optimizer_step,
-        low=throughput.seconds_per_optimizer_step_low,
-        high=throughput.seconds_per_optimizer_step_high,
-    )
     return Layout(
         point=point,
-        step_time=StepTime(seconds=seconds, source="measured"),
+        step_time=step_times({point: throughput})[point],
         peak_memory_bytes=throughput.peak_memory_bytes,
     )
 
@@ -83,11 +78,4 @@ def _predicted(layout: Layout, model: StepTimeModel | None) -> Layout:
 
 
 def _probe_point(layout: Layout) -> ProbePoint:
-    point = layout.point
-    return ProbePoint(
-        micro_batch_size=point.micro_batch_size,
-        world_size=point.world_size,
-        accumulation_steps=point.accumulation_steps,
-        effective_batch_size=point.effective_batch_size,
-        seconds=None if layout.step_time is None else layout.step_time.seconds.value,
-    )
+    return probe_point(layout.point, None if layout.step_time is None else layout.step_time.seconds.value)

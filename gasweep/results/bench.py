@@ -10,6 +10,7 @@ from typing import Any
 from gasweep.analysis.step_time import ProbePoint, StepTimeModel, fit_step_time
 from gasweep.results.reader import JournalReader
 from gasweep.results.records import RunResult, Throughput
+from gasweep.results.step_time import seconds_of
 from gasweep.results.stored import StoredRun
 
 
@@ -30,7 +31,7 @@ class BenchPoint:
             world_size=self.run.world_size,
             accumulation_steps=self.run.accumulation_steps,
             effective_batch_size=self.run.effective_batch_size,
-            seconds=self.throughput.seconds_per_optimizer_step,
+            seconds=seconds_of(self.throughput),
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -47,7 +48,9 @@ class BenchPoint:
             "seconds_per_optimizer_step": own.seconds_per_optimizer_step,
             "seconds_per_optimizer_step_low": own.seconds_per_optimizer_step_low,
             "seconds_per_optimizer_step_high": own.seconds_per_optimizer_step_high,
+            "seconds_per_optimizer_step_mean": own.seconds_per_optimizer_step_mean,
             "seconds_per_optimizer_step_unsaved": None if twin is None else twin.seconds_per_optimizer_step,
+            "seconds_split": own.seconds_split,
             "seconds_saved_fraction": _saved(own.seconds_per_optimizer_step, _seconds(twin)),
             "bytes_per_optimizer_step": own.bytes_per_optimizer_step,
             "bytes_per_optimizer_step_unsaved": unsaved_bytes,

@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gasweep.analysis.cost import GridPoint, StepTime
-from gasweep.analysis.estimate import Estimate
 from gasweep.analysis.steps_to_target import TargetRule
 from gasweep.analysis.study import StudyReport, StudyRun, fit_study
 from gasweep.results.noise import noise_scale_at_target
 from gasweep.results.reader import JournalReader
-from gasweep.results.records import EvalRecord
+from gasweep.results.records import EvalRecord, Throughput
+from gasweep.results.step_time import step_times
 from gasweep.results.stored import StoredRun
 
 
@@ -149,14 +149,23 @@ def measured_layouts(reader: JournalReader, *, axes: dict[str, Any] | None = Non
 
     axes: only probes under exactly these values of the extra grid axes, which may change what a step costs.
     """
-    layouts: dict[tuple[int, int, int, int], MeasuredLayout] = {}
+    found: dict[GridPoint, Throughput | None] = {}
     for run in reader.runs(current_only=True):
         if run.kind != "probe" or (axes is not None and run.axes != axes):
             continue
-        key = (run.micro_batch_size, run.world_size, run.accumulation_steps, run.effective_batch_size)
-        if key not in layouts or layouts[key].step_time is None:
-            layouts[key] = _measured(reader, run)
-    return list(layouts.values())
+        point = _point(run)
+        if found.get(point) is None:
+            result = reader.result(run.run_id)
+            found[point] = None if result is None else result.throughput
+    times = step_times({point: one for point, one in found.items() if one is not None})
+    return [
+        MeasuredLayout(
+            point=point,
+            step_time=times.get(point),
+            peak_memory_bytes=None if one is None else one.peak_memory_bytes,
+        )
+        for point, one in found.items()
+    ]
 
 
 def _representatives(runs: Sequence[StoredRun]) -> list[StoredRun]:
@@ -195,25 +204,10 @@ def curve_points(evaluations: Sequence[EvalRecord], metric: str) -> list[tuple[f
     return [(record.optimizer_step, record.metrics.get(metric)) for record in evaluations]
 
 
-def _measured(reader: JournalReader, run: StoredRun) -> MeasuredLayout:
-    result = reader.result(run.run_id)
-    throughput = None if result is None else result.throughput
-    point = GridPoint(
+def _point(run: StoredRun) -> GridPoint:
+    return GridPoint(
         micro_batch_size=run.micro_batch_size,
         world_size=run.world_size,
         accumulation_steps=run.accumulation_steps,
         effective_batch_size=run.effective_batch_size,
-    )
-    if throughput is None:
-        return MeasuredLayout(point=point, step_time=None, peak_memory_bytes=None)
-    # The quantiles of single steps: wider than the interval of their median, never narrower.
-    seconds = Estimate(
-        value=throughput.seconds_per_optimizer_step,
-        low=throughput.seconds_per_optimizer_step_low,
-        high=throughput.seconds_per_optimizer_step_high,
-    )
-    return MeasuredLayout(
-        point=point,
-        step_time=StepTime(seconds=seconds, source="measured"),
-        peak_memory_bytes=throughput.peak_memory_bytes,
     )

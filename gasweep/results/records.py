@@ -53,6 +53,10 @@ class Throughput:
     control_bytes_per_optimizer_step: int
     collectives_per_optimizer_step: dict[str, int] = field(default_factory=dict)
     peak_memory_bytes: int | None = None
+    seconds_per_optimizer_step_mean: float | None = None
+    seconds_per_optimizer_step_mean_error: float | None = None  # its standard error
+    # Median seconds of data, compute, optimizer and exposed_communication; empty where not measured.
+    seconds_split: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,6 +9,8 @@ Assumes: ring or halving/doubling collectives (gloo and NCCL both, for large ten
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 UNITS = {"all_gather": 1, "reduce_scatter": 1, "all_reduce": 2}
@@ -41,10 +43,14 @@ class StepTraffic:
 
 
 class CommunicationMeter:
-    """Traffic since the last `reset`, model traffic (gradients and parameters) and control traffic apart."""
+    """Traffic since the last `reset`, model traffic (gradients and parameters) and control traffic apart.
+
+    is_muted: whoever counts a collective must leave it out (see `muted`).
+    """
 
     def __init__(self, *, world_size: int) -> None:
         self.world_size = world_size
+        self.is_muted = False
         self.model = Traffic()
         self.control = Traffic()
 
@@ -59,6 +65,16 @@ class CommunicationMeter:
         traffic.calls[collective] = traffic.calls.get(collective, 0) + 1
         wire = self.wire_bytes(collective, payload_bytes)
         traffic.num_bytes[collective] = traffic.num_bytes.get(collective, 0) + wire
+
+    @contextlib.contextmanager
+    def muted(self) -> Iterator[None]:
+        """In the block the strategy's collectives are left out, though counted: what a step costs without
+        them. Each rank then computes with what it holds, so the model is good for nothing but timing."""
+        self.is_muted = True
+        try:
+            yield
+        finally:
+            self.is_muted = False
 
     def reset(self) -> None:
         self.model = Traffic()

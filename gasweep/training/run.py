@@ -107,7 +107,11 @@ def _probe(
         reason=None,
         sha256=None,
         throughput=measured_throughput(
-            probe.step_seconds, trainer=trainer, stepper=probe.stepper, memory=memory
+            probe.step_seconds,
+            trainer=trainer,
+            stepper=probe.stepper,
+            memory=memory,
+            seconds_split=probe.seconds_split,
         ),
     )
     return result if trainer.parts.process.rank == 0 else None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import statistics
 from typing import Any
 
 import numpy as np
@@ -26,10 +28,15 @@ PEAK_FLOPS = {
 
 
 def measured_throughput(
-    seconds: list[float], *, trainer: Trainer, stepper: Stepper, memory: PeakMemory
+    seconds: list[float],
+    *,
+    trainer: Trainer,
+    stepper: Stepper,
+    memory: PeakMemory,
+    seconds_split: dict[str, float] | None = None,
 ) -> Throughput | None:
-    """Median and 5 %-95 % range of `seconds` per optimizer step, with the last step's traffic; None when no
-    step was timed. Collective."""
+    """Median, 5 %-95 % range and mean of `seconds` per optimizer step, with the last step's traffic; None
+    when no step was timed. Collective."""
     peak = _largest_over_ranks(memory.read(), trainer=trainer)
     if not seconds:
         return None
@@ -48,7 +55,20 @@ def measured_throughput(
         control_bytes_per_optimizer_step=traffic.control.total_bytes,
         collectives_per_optimizer_step=dict(traffic.model.calls),
         peak_memory_bytes=peak,
+        seconds_per_optimizer_step_mean=float(np.mean(seconds)),
+        seconds_per_optimizer_step_mean_error=_mean_error(seconds),
+        seconds_split=seconds_split or {},
     )
+
+
+def _mean_error(seconds: list[float]) -> float | None:
+    """Standard error of the mean, from the means of consecutive blocks: what disturbs a step disturbs its
+    neighbours too, so single steps are not independent. None below three blocks of two steps."""
+    num_blocks = min(10, len(seconds) // 2)
+    if num_blocks < 3:
+        return None
+    means = [float(np.mean(block)) for block in np.array_split(seconds, num_blocks)]
+    return statistics.stdev(means) / math.sqrt(num_blocks)
 
 
 def flops_report(trainer: Trainer, throughput: Throughput | None, *, device_name: str) -> dict[str, Any]:

@@ -86,7 +86,8 @@ class DdpStrategy(ReplicatedStrategy):
         for bucket in _buckets(gradients, capacity):
             flat = torch.cat([gradient.reshape(-1) for gradient in bucket])
             self.meter.count("all_reduce", flat.nbytes)
-            dist.all_reduce(flat)
+            if not self.meter.is_muted:
+                dist.all_reduce(flat)
             pieces = torch.split(flat, [gradient.numel() for gradient in bucket])
             torch._foreach_copy_(
                 bucket, [piece.view_as(gradient) for piece, gradient in zip(pieces, bucket, strict=True)]
@@ -94,6 +95,8 @@ class DdpStrategy(ReplicatedStrategy):
 
     def all_reduce(self, tensor: Tensor) -> Tensor:
         self.meter.count("all_reduce", tensor.nbytes, control=True)
+        if self.meter.is_muted:
+            return tensor.mul_(self.process.world_size)
         dist.all_reduce(tensor)
         return tensor
 
@@ -113,6 +116,10 @@ class DdpStrategy(ReplicatedStrategy):
         buffer: Tensor = bucket.buffer()
         self._reduced_bytes += buffer.nbytes
         self.meter.count("all_reduce", buffer.nbytes)
+        if self.meter.is_muted:
+            unchanged: torch.futures.Future[Tensor] = torch.futures.Future()
+            unchanged.set_result(buffer)
+            return unchanged
         work = dist.all_reduce(buffer, async_op=True)
         summed: torch.futures.Future[Tensor] = work.get_future().then(_first_tensor)
         return summed

@@ -130,6 +130,8 @@ class FsdpStrategy(Strategy):
 
     def all_reduce(self, tensor: Tensor) -> Tensor:
         self.meter.count("all_reduce", tensor.nbytes, control=True)
+        if self.meter.is_muted:
+            return tensor.mul_(self.process.world_size)
         dist.all_reduce(tensor)
         return tensor
 
