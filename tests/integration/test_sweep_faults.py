@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
+from integration_sweep import Sweep, assert_gone, ignoring_the_gone, mid_run, results, trajectories
 
-from gasweep.errors import SweepDirectoryError
 from gasweep.results.reader import JournalReader
 from gasweep.results.states import RunState
 
@@ -35,138 +31,12 @@ cluster: {num_workers: 2}
 checkpoint: {every_s: 0.5}
 tracking: {wandb: null}
 """
-MAX_STEPS = 2500
+MIDDLE = (50, 2000)  # optimizer steps of the 2500 that a run takes
 NUM_RUNS = 12
-COMMAND = [sys.executable, "-c", "import sys; from gasweep.cli.main import main; sys.exit(main())"]
-
-
-_STARTED: list[subprocess.Popen[str]] = []
-
-
-@pytest.fixture(autouse=True)
-def _leave_nothing_running() -> Iterator[None]:
-    yield
-    for process in _STARTED:
-        if process.poll() is None:
-            process.kill()
-            process.communicate()
-    _STARTED.clear()
-
-
-class Sweep:
-    """`gasweep run` in a process group of its own, as a terminal starts it."""
-
-    def __init__(self, config: Path, directory: Path) -> None:
-        self.directory = directory
-        self.started_at = time.time()
-        self.process = self._started(config, directory)
-        _STARTED.append(self.process)
-
-    @staticmethod
-    def _started(config: Path, directory: Path) -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            [*COMMAND, "run", str(config), "--dir", str(directory)],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            start_new_session=True,
-        )
-
-    def wait_for(self, condition: Callable[[JournalReader], Any], *, timeout_s: float = 240.0) -> Any:
-        """Until the journal holds what `condition` finds."""
-        deadline = time.monotonic() + timeout_s
-        while time.monotonic() < deadline:
-            assert self.process.poll() is None, self.process.communicate()[0]
-            try:
-                with JournalReader.open(self.directory) as journal:
-                    found = condition(journal)
-            except SweepDirectoryError:
-                found = None  # not made yet
-            if found:
-                return found
-            time.sleep(0.1)
-        raise AssertionError(f"the journal never came to hold it; {self.end_with(signal.SIGKILL)}")
-
-    def end_with(self, *signals: int) -> tuple[int, float, str]:
-        """Send signals 0.5 s apart to the process group; (exit code, seconds it took, output)."""
-        started = time.monotonic()
-        for number in signals:
-            os.killpg(self.process.pid, number)
-            time.sleep(0.5)
-        output, _ = self.process.communicate(timeout=60.0)
-        return self.process.returncode, time.monotonic() - started, output
-
-    def descendants(self) -> set[int]:
-        parents = {}
-        for entry in Path("/proc").iterdir():
-            if entry.name.isdigit():
-                with _ignoring_the_gone():
-                    parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-        found = {self.process.pid}
-        while more := {pid for pid, parent in parents.items() if parent in found} - found:
-            found |= more
-        return found - {self.process.pid}
-
-
-def _ignoring_the_gone() -> Any:
-    import contextlib
-
-    return contextlib.suppress(FileNotFoundError, ProcessLookupError)
-
-
-def _alive(pids: set[int]) -> set[int]:
-    living = set()
-    for pid in pids:
-        with _ignoring_the_gone():
-            if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z":
-                living.add(pid)
-    return living
-
-
-def _assert_gone(pids: set[int], *, within_s: float) -> None:
-    deadline = time.monotonic() + within_s
-    while _alive(pids) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    left = {pid: Path(f"/proc/{pid}/cmdline").read_text().strip("\0")[:99] for pid in _alive(pids)}
-    assert left == {}
 
 
 def _finished(count: int) -> Callable[[JournalReader], bool]:
     return lambda journal: len(journal.results()) >= count
-
-
-def _mid_run(since: float, world_size: int | None = None) -> Callable[[JournalReader], str | None]:
-    """A run that was started after `since` (a killed driver leaves its runs `running`), on that many ranks if
-    given, and has taken some steps and has many to go."""
-
-    def find(journal: JournalReader) -> str | None:
-        progress = journal.last_progress()
-        for run in journal.runs():
-            steps = progress[run.run_id].optimizer_step if run.run_id in progress else 0
-            wanted = world_size is None or run.world_size == world_size
-            is_running = run.state is RunState.RUNNING and journal.attempts(run.run_id)[-1].started_at > since
-            if is_running and wanted and 50 < steps < MAX_STEPS - 500:
-                return run.run_id
-        return None
-
-    return find
-
-
-def _trajectories(directory: Path) -> dict[str, tuple[Any, ...]]:
-    with JournalReader.open(directory) as journal:
-        return {
-            run_id: (
-                [(step.optimizer_step, step.contributions, step.loss) for step in journal.steps(run_id)],
-                result.evaluations,
-                result.parameter_sha256,
-            )
-            for run_id, result in journal.results().items()
-        }
-
-
-def _results(directory: Path) -> set[str]:
-    with JournalReader.open(directory) as journal:
-        return set(journal.results())
 
 
 def test_c70_a_sweep_survives_sigkill_ctrl_c_and_lost_workers_bit_for_bit(tmp_path: Path) -> None:
@@ -184,7 +54,7 @@ def test_c70_a_sweep_survives_sigkill_ctrl_c_and_lost_workers_bit_for_bit(tmp_pa
     output, _ = last.process.communicate(timeout=600.0)
     assert last.process.returncode == 0, output
 
-    assert _trajectories(directory) == _trajectories(undisturbed.directory)
+    assert trajectories(directory) == trajectories(undisturbed.directory)
     with JournalReader.open(directory) as journal:
         causes = [attempt.cause for attempt in journal.attempts()]
         assert len(journal.results()) == NUM_RUNS
@@ -195,46 +65,48 @@ def test_c70_a_sweep_survives_sigkill_ctrl_c_and_lost_workers_bit_for_bit(tmp_pa
 
 def _kill_a_worker_then_the_driver(config: Path, directory: Path) -> set[str]:
     sweep = Sweep(config, directory)
-    run_id = sweep.wait_for(_mid_run(sweep.started_at, 1))
+    run_id = sweep.wait_for(mid_run(sweep.started_at, 1, steps=MIDDLE))
     os.kill(_pid_of_rank_0(directory, run_id), signal.SIGKILL)
     sweep.wait_for(lambda journal: "process_death" in {a.cause for a in journal.attempts(run_id)})
-    sweep.wait_for(lambda journal: _finished(1)(journal) and _mid_run(sweep.started_at, 2)(journal))
+    sweep.wait_for(
+        lambda journal: _finished(1)(journal) and mid_run(sweep.started_at, 2, steps=MIDDLE)(journal)
+    )
     started_by_it = sweep.descendants()
     assert len(started_by_it) > 2
     os.kill(sweep.process.pid, signal.SIGKILL)
     sweep.process.communicate(timeout=60.0)
-    _assert_gone(started_by_it, within_s=10.0)
-    return _results(directory)
+    assert_gone(started_by_it, within_s=10.0)
+    return results(directory)
 
 
 def _press_ctrl_c(config: Path, directory: Path, before: set[str]) -> set[str]:
     sweep = Sweep(config, directory)
-    running = sweep.wait_for(_mid_run(sweep.started_at))
+    running = sweep.wait_for(mid_run(sweep.started_at, steps=MIDDLE))
     started_by_it = sweep.descendants()
     code, seconds, output = sweep.end_with(signal.SIGINT)
     assert code == 130, output
     assert seconds < 15.0, output
     assert "Traceback" not in output
-    _assert_gone(started_by_it, within_s=5.0)
+    assert_gone(started_by_it, within_s=5.0)
     with JournalReader.open(directory) as journal:
         states = {run.run_id: run.state for run in journal.runs()}
     assert set(states.values()) <= {RunState.CENSORED, RunState.INTERRUPTED, RunState.WAITING}
     if states[running] is RunState.INTERRUPTED:
         assert any((directory / "runs" / running / "checkpoints").iterdir())
-    assert before <= _results(directory)
-    return _results(directory)
+    assert before <= results(directory)
+    return results(directory)
 
 
 def _press_ctrl_c_twice(config: Path, directory: Path, before: set[str]) -> set[str]:
     sweep = Sweep(config, directory)
-    sweep.wait_for(_mid_run(sweep.started_at))
+    sweep.wait_for(mid_run(sweep.started_at, steps=MIDDLE))
     started_by_it = sweep.descendants()
     code, seconds, output = sweep.end_with(signal.SIGINT, signal.SIGINT)
     assert code == 130, output
     assert seconds < 8.0, output
-    _assert_gone(started_by_it, within_s=5.0)
-    assert before <= _results(directory)
-    return _results(directory)
+    assert_gone(started_by_it, within_s=5.0)
+    assert before <= results(directory)
+    return results(directory)
 
 
 def _pid_of_rank_0(directory: Path, run_id: str) -> int:
@@ -262,11 +134,11 @@ def test_a_signal_to_the_whole_process_group_ends_in_time_and_resumes(tmp_path: 
     first = Sweep(config, tmp_path / "sweep")
     first.wait_for(lambda journal: journal.last_progress())
     for pid in {first.process.pid, *first.descendants()}:
-        with _ignoring_the_gone():
+        with ignoring_the_gone():
             os.kill(pid, signal.SIGTERM)
     output, _ = first.process.communicate(timeout=60.0)
     assert first.process.returncode == 130, output
     again = Sweep(config, tmp_path / "sweep")
     output, _ = again.process.communicate(timeout=300.0)
     assert again.process.returncode == 0, output
-    assert len(_results(tmp_path / "sweep")) == 4
+    assert len(results(tmp_path / "sweep")) == 4
