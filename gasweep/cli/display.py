@@ -150,7 +150,7 @@ class PlainDisplay(Display):
         self._last_line_s = now
         why = f" ({run.reason})" if run.reason else ""
         done = f"[{self.sweep.num_done}/{len(self.sweep.runs)}]"
-        self.say(f"{done} {run.state.value}: {run_line(run)}  {measured(run)}{why}".rstrip())
+        self.say(f"{done} {run.state_word}: {run_line(run)}  {measured(run)}{why}".rstrip())
 
 
 def open_display(name: str, *, on_start: Callable[[], object], file: TextIO | None = None) -> Display:

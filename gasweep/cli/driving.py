@@ -65,13 +65,25 @@ def _drive(prepared: Prepared, tracker: Tracker, display: Display, *, retry_fail
 
 
 def _print(prepared: Prepared, outcome: SweepOutcome, answer: Answer, *, collapse: list[str]) -> None:
-    counts = ", ".join(f"{number} {state}" for state, number in outcome.counts.items() if number)
-    lines = ["", *collapse, f"runs: {counts}", "", *answer.lines()]
+    lines = ["", *collapse, *_tally(outcome), "", *answer.lines()]
     if outcome.exit_code == INTERRUPTED:
         lines += ["", f"stopped; `gasweep run {prepared.directory}` goes on from here"]
     elif outcome.counts[RunState.FAILED.value]:
         lines += ["", f"`gasweep run {prepared.directory} --retry-failed` tries the failed runs again"]
     print_lines(lines)
+
+
+def _tally(outcome: SweepOutcome) -> list[str]:
+    """How many runs, and how many probes, ended how."""
+    lines = []
+    for name, specs in (("runs", outcome.plan.runs), ("probes", outcome.plan.probes)):
+        counts = outcome.counts_of(spec.run_id for spec in specs)
+        if name == "probes":  # which have no target
+            counts = {"measured": counts.pop(RunState.REACHED.value), **counts}
+        parts = [f"{number} {state}" for state, number in counts.items() if number]
+        if parts:
+            lines.append(f"{name}: {', '.join(parts)}")
+    return lines
 
 
 def _as_json(prepared: Prepared, outcome: SweepOutcome, answer: Answer) -> dict[str, object]:

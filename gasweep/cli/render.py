@@ -119,6 +119,8 @@ def run_line(run: RunView) -> str:
     """One run on one plain line, without its state."""
     axes = "".join(f" {path}={value}" for path, value in run.axes.items())
     probe = "probe " if run.kind == "probe" else ""
+    if run.syncs_every_micro_step:
+        axes += " syncing every micro-step"
     return f"{probe}B={run.effective_batch_size} {run.layout} lr={run.learning_rate:g} seed={run.seed}{axes}"
 
 
@@ -142,7 +144,7 @@ def _cells(run: RunView, eta: Eta) -> dict[str, str]:
         loss = next(iter(run.evaluation.values()))
     left = eta.run_s(run) if run.state is RunState.RUNNING else None
     return {
-        "state": f"{run.state.value}{' probe' if run.kind == 'probe' else ''}",
+        "state": f"{run.state_word}{' probe' if run.kind == 'probe' else ''}",
         "B": f"{run.effective_batch_size:,}",
         "b x N x G": run.layout,
         "lr": f"{run.learning_rate:g}",

@@ -36,6 +36,13 @@ class RunView:
     seconds_per_optimizer_step: float | None = None
     max_optimizer_steps: int | None = None
     changed_s: float = 0.0
+    syncs_every_micro_step: bool = False
+
+    @property
+    def state_word(self) -> str:
+        """The state as people read it: a probe has no target to reach."""
+        is_measured = self.kind == "probe" and self.state is RunState.REACHED
+        return "measured" if is_measured else self.state.value
 
     @property
     def layout(self) -> str:
@@ -132,6 +139,7 @@ def view_of_specs(name: str, specs: Iterable[RunSpec], states: dict[str, RunStat
             seed=spec.seed,
             axes=spec.axes,
             max_optimizer_steps=_max_steps(spec.to_dict()),
+            syncs_every_micro_step=spec.config.strategy_options.sync_every_micro_step,
         )
     return SweepView(name=name, runs=runs)
 
@@ -170,6 +178,7 @@ def _view_of(stored: StoredRun) -> RunView:
         reason=stored.reason,
         num_attempts=stored.num_attempts,
         max_optimizer_steps=_max_steps(stored.spec),
+        syncs_every_micro_step=stored.spec["config"]["strategy_options"]["sync_every_micro_step"],
         changed_s=stored.updated_at,
     )
 

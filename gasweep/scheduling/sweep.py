@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -45,7 +45,11 @@ class SweepOutcome:
     @property
     def counts(self) -> dict[str, int]:
         """Runs per state, every state a key."""
-        values = list(self.states.values())
+        return self.counts_of(self.states)
+
+    def counts_of(self, run_ids: Iterable[str]) -> dict[str, int]:
+        """These runs per state, every state a key."""
+        values = [self.states[run_id] for run_id in run_ids]
         return {state.value: values.count(state) for state in RunState}
 
 
