@@ -7,7 +7,8 @@ E_min and the curve's band agree with each other, and one-sided answers come out
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -81,6 +82,23 @@ def confidence_region(profile: Profile, threshold: float) -> Region:
         level_high=level_high,
         reference=profile.reference,
         deviance_best=float(deviance[best]),
+    )
+
+
+def hull(regions: Sequence[Region]) -> Region:
+    """One region whose ranges hold those of all `regions`; the best law is the first one's.
+
+    Requires: one reference for all.
+    """
+    if len(regions) == 1:
+        return regions[0]
+    return replace(
+        regions[0],
+        theta_low=min(region.theta_low for region in regions),
+        theta_high=max(region.theta_high for region in regions),
+        theta=np.concatenate([region.theta for region in regions]),
+        level_low=np.concatenate([region.level_low for region in regions]),
+        level_high=np.concatenate([region.level_high for region in regions]),
     )
 
 

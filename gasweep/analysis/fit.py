@@ -2,8 +2,9 @@
 
 The law is log S = log S_min + log(1 + B_crit / B); seeds are log-normal about it. Exact, interval- and
 right-censored observations and upper bounds enter one likelihood. The seed variance is pooled over batch
-sizes and paid for with Student's t; where the batch sizes miss the law by more than their seeds explain, the
-excess is a variance between batch sizes, paid for with their (few) degrees of freedom.
+sizes and paid for with Student's t; where the batch sizes miss the law by more than their seeds explain, or
+those bounded from one side contradict it, the excess is a variance between batch sizes, paid for with their
+(few) degrees of freedom.
 
 Source: McCandlish et al. 2018, eq. 2.11 (the law); docs/estimation.md (the statistics and their coverage).
 """
@@ -12,47 +13,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from scipy.stats import f as f_distribution
+import numpy as np
 from scipy.stats import t as student_t
 
-from gasweep.analysis.confidence_region import Region, confidence_region
+from gasweep.analysis.confidence_region import Region, confidence_region, hull
 from gasweep.analysis.estimate import Estimate
-from gasweep.analysis.hyperbola import fit_hyperbola
-from gasweep.analysis.likelihood import Array, Rows, build_rows
+from gasweep.analysis.likelihood import Rows, build_rows
 from gasweep.analysis.likelihood_profile import Profile
 from gasweep.analysis.observation import Observation
 from gasweep.analysis.outlier_seeds import OutlierSeed, find_outlier_seeds
-from gasweep.analysis.seed_variance import MIN_SIGMA, between_variance, pure_error, summarise_groups
+from gasweep.analysis.seed_variance import summarise_groups
+from gasweep.analysis.spread import Basis, SeedSpread, measure_spread
 
 CONFIDENCE = 0.95
-MISFIT_SIGNIFICANCE = {1: 0.02, 2: 0.07, 3: 0.15}
-"""Lack of fit is believed below this p-value, by its degrees of freedom; 0.2 beyond those listed."""
 OVERHEAD = 1.2
 """Steps over perfect scaling that define the 20 % batch size."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class SeedSpread:
-    """The variance the interval rests on. Standard deviations of log steps (0.05 is 5 %).
-
-    seed_sd: between seeds. between_sd: between batch sizes, beyond what seeds explain; 0 when the law fits.
-    misfit_p_value: of the lack-of-fit F test; None when no batch has two seeds or none is left to test.
-    """
-
-    seed_sd: float
-    between_sd: float
-    degrees_of_freedom: float
-    misfit_p_value: float | None
-
-    def to_dict(self) -> dict[str, float | None]:
-        return {
-            "seed_log_sd": self.seed_sd,
-            "between_batch_log_sd": self.between_sd,
-            "degrees_of_freedom": self.degrees_of_freedom,
-            "misfit_p_value": self.misfit_p_value,
-        }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,22 +73,21 @@ def fit_critical_batch_size(
     kept, outliers = find_outlier_seeds(observations)
     flags = [str(outlier) for outlier in outliers]
     rows = build_rows(kept)
-    reason = _why_not(rows)
-    if reason is not None:
-        return _unidentified(reason, flags, outliers)
-    spread, rows = _measure_spread(rows)
-    threshold = float(student_t.ppf(0.5 + CONFIDENCE / 2.0, spread.degrees_of_freedom)) ** 2
-    profile = Profile(rows=rows, sigma=spread.seed_sd, reference=float(rows.log_batch.mean()))
-    region = confidence_region(profile, threshold)
+    problem = _why_not(rows)
+    if problem is not None:
+        return _unidentified(problem, flags, outliers)
+    spread, bases = measure_spread(rows)
+    region = hull([_region(basis, float(rows.log_batch.mean())) for basis in bases])
     base = base_batch_size
     if base is None:
         base = min(item.batch_size for item in kept if item.is_reached)
-    flags += _misfit_flags(spread)
+    flags += spread.flags()
+    reason = _reason(region, spread)
     return FitResult(
-        critical_batch_size=_critical(region),
-        min_steps=_positive(region.log_min_steps(), _reason(region)),
-        min_examples=_positive(region.log_min_examples(), _reason(region)),
-        critical_batch_size_20pct=_twenty_percent(region, base),
+        critical_batch_size=_positive((region.theta_best, region.theta_low, region.theta_high), reason),
+        min_steps=_positive(region.log_min_steps(), reason),
+        min_examples=_positive(region.log_min_examples(), reason),
+        critical_batch_size_20pct=_twenty_percent(region, base, reason),
         flags=flags,
         outliers=outliers,
         base_batch_size=base,
@@ -131,6 +107,12 @@ def _check_one_learning_rate(observations: Sequence[Observation]) -> None:
             )
 
 
+def _region(basis: Basis, reference: float) -> Region:
+    threshold = float(student_t.ppf(0.5 + CONFIDENCE / 2.0, basis.degrees_of_freedom)) ** 2
+    profile = Profile(rows=basis.rows, sigma=basis.seed_sd, reference=reference)
+    return confidence_region(profile, threshold)
+
+
 def _why_not(rows: Rows) -> str | None:
     """Why no fit is possible at all, or None."""
     summary = summarise_groups(rows, 0.1)
@@ -138,6 +120,11 @@ def _why_not(rows: Rows) -> str | None:
     if usable == 0:
         if rows.is_bound.any():
             return "no batch size has a learning rate that its grid brackets"
+        if np.isfinite(rows.high).any():
+            return (
+                "every run that reached the target had reached it by its first evaluation, which leaves its "
+                "steps open below: evaluate earlier"
+            )
         return "no run reached the target"
     if usable == 1:
         return "the target was reached at one batch size only, or its rate is bracketed at one only"
@@ -146,58 +133,11 @@ def _why_not(rows: Rows) -> str | None:
     return None
 
 
-def _measure_spread(rows: Rows) -> tuple[SeedSpread, Rows]:
-    """Seed variance, and the lack of fit beyond it, which is added to the rows' shared variance."""
-    pure = pure_error(rows)
-    pilot = summarise_groups(rows, pure.sigma or 0.1)
-    usable = pilot.usable
-    log_batch, mean, shared = rows.log_batch[usable], pilot.mean[usable], rows.shared[usable]
-    freedom = int(usable.sum()) - 2
-    if pure.sigma is None:
-        residual = fit_hyperbola(log_batch, mean, shared + 1.0).residual
-        sigma = math.sqrt(max(between_variance(residual, shared, freedom), MIN_SIGMA**2))
-        return _spread(sigma, 0.0, freedom, None), rows
-    variance = pilot.variance[usable] + shared
-    residual = fit_hyperbola(log_batch, mean, variance).residual
-    squares = float((residual**2 / variance).sum())
-    if freedom == 0:
-        return _spread(pure.sigma, 0.0, pure.degrees_of_freedom, None), rows
-    p_value = float(f_distribution.sf(squares / freedom, freedom, pure.degrees_of_freedom))
-    if p_value >= MISFIT_SIGNIFICANCE.get(freedom, 0.2):
-        total = pure.degrees_of_freedom + freedom
-        sigma = pure.sigma * math.sqrt((pure.degrees_of_freedom + squares) / total)
-        return _spread(sigma, 0.0, total, p_value), rows
-    tau_squared = _between(log_batch, mean, variance, freedom)
-    widened = replace(rows, shared=rows.shared + tau_squared)
-    return _spread(pure.sigma, math.sqrt(tau_squared), freedom, p_value), widened
-
-
-def _between(log_batch: Array, mean: Array, variance: Array, freedom: int) -> float:
-    """tau**2 between batch sizes, with the law refitted under the weights it implies."""
-    tau_squared = 0.0
-    for _ in range(5):
-        residual = fit_hyperbola(log_batch, mean, variance + tau_squared).residual
-        tau_squared = between_variance(residual, variance, freedom)
-    return tau_squared
-
-
-def _spread(seed_sd: float, between_sd: float, freedom: int, p_value: float | None) -> SeedSpread:
-    return SeedSpread(
-        seed_sd=seed_sd, between_sd=between_sd, degrees_of_freedom=float(freedom), misfit_p_value=p_value
-    )
-
-
-def _misfit_flags(spread: SeedSpread) -> list[str]:
-    if spread.between_sd == 0.0:
-        return []
-    return [
-        f"misfit: batch sizes miss the law by {100 * spread.between_sd:.2g} % beyond what seeds explain "
-        f"(p = {spread.misfit_p_value:.1g}); the interval carries it"
-    ]
-
-
-def _reason(region: Region) -> str | None:
+def _reason(region: Region, spread: SeedSpread) -> str | None:
+    """Why the answer is not two-sided, or None."""
     low, high = math.isinf(region.theta_low), math.isinf(region.theta_high)
+    if (low or high) and spread.contradiction is not None:
+        return "not identifiable: batch sizes bounded from one side contradict the law through the others"
     if low and high:
         return "not identifiable: neither perfect scaling nor no scaling at all can be excluded"
     if high:
@@ -205,10 +145,6 @@ def _reason(region: Region) -> str | None:
     if low:
         return "steps hardly depend on the batch size: smaller batch sizes are needed"
     return None
-
-
-def _critical(region: Region) -> Estimate:
-    return _positive((region.theta_best, region.theta_low, region.theta_high), _reason(region))
 
 
 def _positive(log_interval: tuple[float, float, float], reason: str | None) -> Estimate:
@@ -221,7 +157,7 @@ def _positive(log_interval: tuple[float, float, float], reason: str | None) -> E
     return Estimate(value=math.exp(value), low=low_end, high=high_end)
 
 
-def _twenty_percent(region: Region, base: float) -> Estimate:
+def _twenty_percent(region: Region, base: float, reason: str | None) -> Estimate:
     """1.2 B0 + 0.2 B_crit: where S(B) = 1.2 * S(B0) * B0 / B.
 
     Source: Zhang et al. 2024 (How Does Critical Batch Size Scale in Pre-training?), section 2: 20 % more
@@ -231,8 +167,7 @@ def _twenty_percent(region: Region, base: float) -> Estimate:
     def at(theta: float) -> float | None:
         return OVERHEAD * base + (OVERHEAD - 1.0) * math.exp(theta) if theta < math.inf else None
 
-    low, high, reason = at(region.theta_low), at(region.theta_high), _reason(region)
-    value = at(region.theta_best)
+    value, low, high = at(region.theta_best), at(region.theta_low), at(region.theta_high)
     if reason is None:
         return Estimate(value=value, low=low, high=high)
     low = None if math.isinf(region.theta_low) else low

@@ -37,15 +37,21 @@ def theta_grid(log_batch: Array, size: int) -> Array:
     return np.concatenate([[-np.inf], inner, [np.inf]])
 
 
-def fit_hyperbola(log_batch: Array, log_steps: Array, variance: Array) -> HyperbolaFit:
-    """Weighted least squares over a grid of theta, refined twice; the level is solved in closed form."""
+def fit_hyperbola(
+    log_batch: Array, log_steps: Array, variance: Array, *, side: Array | None = None
+) -> HyperbolaFit:
+    """Weighted least squares over a grid of theta, refined twice.
+
+    side [g]: where it is 1 or -1, log S only lies above or below `log_steps`, and the residual is 0 where it
+        does; 0, the default, where `log_steps` is log S.
+    """
     reference = float(log_batch.mean())
     weight = 1.0 / variance
     theta = theta_grid(log_batch, 121)
     for _ in range(3):
-        shape = log_hyperbola(theta, log_batch, reference)
-        level = ((log_steps - shape) * weight).sum(axis=1) / weight.sum()
-        residual = log_steps - shape - level[:, None]
+        rest = log_steps - log_hyperbola(theta, log_batch, reference)
+        level = _levels(rest, weight, side)
+        residual = _pull(rest - level[:, None], side)
         best = int(np.argmin((residual**2 * weight).sum(axis=1)))
         found = HyperbolaFit(
             theta=float(theta[best]), level=float(level[best]), reference=reference, residual=residual[best]
@@ -55,3 +61,20 @@ def fit_hyperbola(log_batch: Array, log_steps: Array, variance: Array) -> Hyperb
             break
         theta = np.linspace(left, right, 41)
     return found
+
+
+def _levels(rest: Array, weight: Array, side: Array | None) -> Array:
+    """[m] the level of least squares of `rest` [m, g]; by bisection of the slope where some are one-sided."""
+    if side is None or not side.any():
+        return np.asarray((rest * weight).sum(axis=1) / weight.sum())
+    low, high = rest.min(axis=1), rest.max(axis=1)
+    for _ in range(50):
+        middle = 0.5 * (low + high)
+        rises = (_pull(rest - middle[:, None], side) * weight).sum(axis=1) > 0.0
+        low, high = np.where(rises, middle, low), np.where(rises, high, middle)
+    return np.asarray(0.5 * (low + high))
+
+
+def _pull(residual: Array, side: Array | None) -> Array:
+    """`residual` [m, g] with those of inequalities that hold set to 0."""
+    return residual if side is None else np.asarray(np.where(side * residual < 0.0, 0.0, residual))

@@ -19,6 +19,8 @@ Array = NDArray[np.float64]
 LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
 INTERPOLATION_SHARE = 0.1
 """Standard deviation of an interpolated crossing, as a share of its evaluation interval."""
+NEGLIGIBLE_INTERVAL = 1e-6
+"""An evaluation interval of a millionth of the steps is a point: its probability would be all rounding."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,6 +93,8 @@ def build_rows(observations: Sequence[Observation]) -> Rows:
             bounds.setdefault(item.batch_size, []).append(item)
             continue
         low, high = (end + item.log_shift for end in item.log_interval)
+        if high - low < NEGLIGIBLE_INTERVAL:
+            low = high
         spread = (INTERPOLATION_SHARE * item.log_spacing) ** 2 if low == high else 0.0
         rows.append((item.batch_size, low, high, 1.0, spread, item.log_spacing, False))
     for batch, items in bounds.items():

@@ -2,7 +2,9 @@
 
 A seed is compared with the other seeds of its batch size through the pooled spread of all the others
 (externally studentised, so an outlier cannot hide behind the spread it causes). Two seeds that disagree are
-told apart, and a batch's only seed is judged, by the hyperbola through the other batch sizes.
+told apart, and a batch's only seed is judged, by the hyperbola through the other batch sizes. A seed that did
+not reach is judged by the step it was stopped at: one that is still running at many times the others' steps
+is not their seed either.
 """
 
 from __future__ import annotations
@@ -28,7 +30,10 @@ MAX_SHARE = 0.2
 
 @dataclass(frozen=True, kw_only=True)
 class OutlierSeed:
-    """A seed set aside. `factor`: its steps over what the other observations say."""
+    """A seed set aside.
+
+    factor: its steps over what the other observations say; at least that, where it did not reach.
+    """
 
     observation: Observation
     factor: float
@@ -40,7 +45,8 @@ class OutlierSeed:
             "effective_batch_size": item.batch_size,
             "learning_rate": item.learning_rate,
             "seed": item.seed,
-            "steps_to_target": math.exp(item.log_interval[1]),
+            "steps_to_target": math.exp(item.log_interval[1]) if item.is_reached else None,
+            "censored_at": item.censored_at,
             "factor": self.factor,
             "p_value": self.p_value,
         }
@@ -49,9 +55,13 @@ class OutlierSeed:
         item = self.observation
         name = "a seed" if item.seed is None else f"seed {item.seed}"
         rate = "" if item.learning_rate is None else f", learning rate {item.learning_rate:g},"
-        steps = math.exp(item.log_interval[1])
+        steps = (
+            f"had not reached after {item.censored_at:.6g} steps, more than"
+            if item.censored_at is not None
+            else f"took {math.exp(item.log_interval[1]):.6g} steps,"
+        )
         return (
-            f"outlier: {name} at batch {item.batch_size:g}{rate} took {steps:.6g} steps, "
+            f"outlier: {name} at batch {item.batch_size:g}{rate} {steps} "
             f"{self.factor:.3g} times the others' (p = {self.p_value:.1g}); set aside"
         )
 
@@ -82,7 +92,9 @@ def _worst(observations: Sequence[Observation], use_law: bool) -> OutlierSeed | 
     groups: dict[float, list[int]] = {}
     for index, item in enumerate(reached):
         groups.setdefault(item.batch_size, []).append(index)
+    stopped = [item for item in observations if not item.is_reached and not item.is_upper_bound]
     candidates = _within_groups(reached, log_steps, groups, use_law)
+    candidates += _still_running(stopped, log_steps, groups)
     if use_law:
         candidates += _single_seeds(reached, log_steps, groups)
     return min(candidates, key=lambda outlier: outlier.p_value, default=None)
@@ -116,6 +128,25 @@ def _within_groups(
         spread = max(math.sqrt(rest / freedom), floor, 1e-4) * math.sqrt(1.0 + 1.0 / len(others))
         deviation = float(log_steps[index] - others.mean())
         found.append(_judge(reached[index], deviation, spread, freedom, len(reached)))
+    return found
+
+
+def _still_running(
+    stopped: Sequence[Observation], log_steps: Array, groups: dict[float, list[int]]
+) -> list[OutlierSeed]:
+    """Seeds that had not reached, against two or more of their batch size that had."""
+    squares = math.fsum(float(((log_steps[m] - log_steps[m].mean()) ** 2).sum()) for m in groups.values())
+    freedom = len(log_steps) - len(groups)
+    if freedom < 2:
+        return []
+    spread = max(math.sqrt(squares / freedom), TIED_SPREAD if squares < 1e-12 else 1e-4)
+    found = []
+    for item in stopped:
+        others = log_steps[groups.get(item.batch_size, [])]
+        deviation = item.log_interval[0] - float(others.mean()) if len(others) > 1 else 0.0
+        if deviation > 0.0:
+            error = spread * math.sqrt(1.0 + 1.0 / len(others))
+            found.append(_judge(item, deviation, error, freedom, len(log_steps) + len(stopped)))
     return found
 
 
