@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from itertools import pairwise
+from numbers import Real
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -13,6 +15,7 @@ class Observation:
     batch_size: contributions per optimizer step, > 0.
     steps: optimizer steps, > 0, interpolated or exact. None: only the interval or the censoring is known.
     low, high: the crossing lies in (low, high] optimizer steps; with `steps` they bound the interpolation.
+        low 0: reached by the first evaluation, so that `high` alone bounds it.
     censored_at: the target was not reached by this optimizer step; then `steps`, `low`, `high` are None.
     is_upper_bound: the learning rate was the best tried, not the best there is: the steps only bound S(B)
         from above.
@@ -32,20 +35,30 @@ class Observation:
     log_sd: float = 0.0
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.batch_size) and self.batch_size > 0):
-            raise ValueError(f"batch_size: {self.batch_size} must be a positive number")
+        _check("batch_size", self.batch_size, "must be a positive number")
         for name in ("steps", "high", "censored_at"):
-            value = getattr(self, name)
-            if value is not None and not (math.isfinite(value) and value > 0):
-                raise ValueError(f"{name}: {value} must be a positive number of optimizer steps, or None")
-        if self.censored_at is not None and (self.steps is not None or self.high is not None):
+            if getattr(self, name) is not None:
+                _check(name, getattr(self, name), "must be a positive number of optimizer steps, or None")
+        if self.low is not None:
+            _check("low", self.low, "must be a number of optimizer steps >= 0, or None", zero=True)
+        _check("log_sd", self.log_sd, "must be a finite number >= 0", zero=True)
+        if isinstance(self.log_shift, bool) or not math.isfinite(self.log_shift):
+            raise ValueError(f"log_shift: {self.log_shift} must be a finite number")
+        given = [name for name in ("steps", "low", "high") if getattr(self, name) is not None]
+        if self.censored_at is not None and given:
             raise ValueError(
-                f"censored_at: {self.censored_at} was given beside steps; a run is one or the other"
+                f"censored_at: {self.censored_at} was given beside {given[0]}; a run is one or the other"
             )
         if self.censored_at is None and self.steps is None and self.high is None:
             raise ValueError("steps: give steps, an interval (low, high] or censored_at")
-        if self.high is not None and (self.low or 0.0) > self.high:
-            raise ValueError(f"low: {self.low} must not exceed high: {self.high}")
+        self._check_order()
+
+    def _check_order(self) -> None:
+        present = [(name, getattr(self, name)) for name in ("low", "steps", "high")]
+        present = [(name, value) for name, value in present if value is not None]
+        for (lesser, low), (greater, high) in pairwise(present):
+            if low > high:
+                raise ValueError(f"{lesser}: {low} must not exceed {greater}: {high}")
 
     @property
     def is_reached(self) -> bool:
@@ -66,3 +79,9 @@ class Observation:
     def log_spacing(self) -> float:
         """Relative width of the evaluation interval, 0 where unknown or open."""
         return math.log(self.high / self.low) if self.high and self.low else 0.0
+
+
+def _check(name: str, value: object, constraint: str, *, zero: bool = False) -> None:
+    number = float(value) if isinstance(value, Real) and not isinstance(value, bool) else math.nan
+    if not math.isfinite(number) or number < 0 or (number == 0 and not zero):
+        raise ValueError(f"{name}: {value!r} {constraint}")

@@ -164,4 +164,5 @@ def _interpolate(series: Points, index: int, rule: TargetRule) -> float | None:
     step_before, value_before = series[index - 1]
     if value is None or value_before is None or not math.isfinite(value_before):
         return None
-    return step_before + (step - step_before) * (value_before - rule.value) / (value_before - value)
+    share = (value_before - rule.value) / (value_before - value)
+    return min(step_before + (step - step_before) * share, float(step))

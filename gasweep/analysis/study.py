@@ -26,6 +26,9 @@ from gasweep.analysis.trials import DIVERGED, StudyRun, apply_rule, set_outliers
 
 __all__ = ["DIVERGED", "BatchReport", "StudyReport", "StudyRun", "TargetReport", "fit_study"]
 
+UNNAMED = "as given"
+"""Target of a source that gives steps to one target and does not name it."""
+
 
 def fit_study(
     runs: Sequence[StudyRun],
@@ -49,7 +52,7 @@ def fit_study(
     ]
     for name in dict.fromkeys(run.target for run in named):
         members = [run for run in named if run.target == name]
-        reports.append(_report(name or "target", None, members, base_batch_size, noise))
+        reports.append(_report(name or UNNAMED, None, members, base_batch_size, noise))
     return StudyReport(
         targets=tuple(reports), growth=tuple(growth(reports[: len(targets)])) if len(targets) > 1 else ()
     )

@@ -57,14 +57,18 @@ def apply_rule(run: StudyRun, rule: TargetRule) -> StudyRun:
 
 
 def sort_into_trials(runs: Sequence[StudyRun], flags: list[str]) -> Trials:
-    """Batch size -> its trials, both ascending. Runs that say nothing are left out, each with a flag."""
+    """Batch size -> its trials, both ascending. Runs that say nothing are left out, with a flag per reason.
+
+    Raises: ValueError naming the run whose numbers are none.
+    """
+    left_out: dict[str, list[str]] = {}
     cells: dict[tuple[float, float, str], list[StudyRun]] = {}
     for run in runs:
         key = (run.batch_size, run.learning_rate or 0.0, run.variant or "")
         cells.setdefault(key, []).append(run)
     trials: Trials = {}
     for (batch, _, _), members in sorted(cells.items()):
-        kept = [_observation(run, flags) for run in members if run.state != DIVERGED]
+        kept = [_observation(run, left_out) for run in members if run.state != DIVERGED]
         trial = RateTrial(
             learning_rate=members[0].learning_rate,
             variant=members[0].variant,
@@ -72,7 +76,14 @@ def sort_into_trials(runs: Sequence[StudyRun], flags: list[str]) -> Trials:
             num_diverged=sum(run.state == DIVERGED for run in members),
         )
         trials.setdefault(batch, []).append(trial)
+    flags += [f"{listed(names)}: {reason}" for reason, names in left_out.items()]
     return trials
+
+
+def listed(names: Sequence[str], *, limit: int = 3) -> str:
+    """The first names, and how many more there are."""
+    rest = len(names) - limit
+    return ", ".join(names[:limit]) + (f" and {rest} more" if rest > 0 else "")
 
 
 def set_outliers_aside(trials: Trials) -> tuple[Trials, float]:
@@ -104,22 +115,25 @@ def _without(trial: RateTrial, outliers: Sequence[OutlierSeed]) -> RateTrial:
     return replace(trial, observations=kept, set_aside=tuple(outliers))
 
 
-def _observation(run: StudyRun, flags: list[str]) -> Observation | None:
-    """The run as an observation, or None with a flag where it says nothing about S(B)."""
+def _observation(run: StudyRun, left_out: dict[str, list[str]]) -> Observation | None:
+    """The run as an observation; None where it says nothing about S(B), with its name under the reason."""
     where = run.source or f"batch {run.batch_size:g}, learning rate {run.learning_rate}, seed {run.seed}"
     reached = run.steps is not None or run.high is not None
     if reached and not (run.steps or run.high):
-        flags.append(f"{where}: the untrained model already meets the target; run left out")
+        left_out.setdefault("the untrained model already meets the target; run left out", []).append(where)
         return None
     if not reached and not run.last_step:
-        flags.append(f"{where}: not reached, and its last step is unknown or 0; run left out")
+        left_out.setdefault("not reached, and its last step is unknown or 0; run left out", []).append(where)
         return None
-    return Observation(
-        batch_size=run.batch_size,
-        steps=run.steps,
-        low=run.low,
-        high=run.high,
-        censored_at=None if reached else run.last_step,
-        learning_rate=run.learning_rate,
-        seed=run.seed,
-    )
+    try:
+        return Observation(
+            batch_size=run.batch_size,
+            steps=run.steps,
+            low=run.low if reached else None,
+            high=run.high,
+            censored_at=None if reached else run.last_step,
+            learning_rate=run.learning_rate,
+            seed=run.seed,
+        )
+    except ValueError as problem:
+        raise ValueError(f"{where}: {problem}") from None

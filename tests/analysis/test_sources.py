@@ -114,7 +114,7 @@ def test_states_of_a_tracker(tmp_path: Path) -> None:
     text = "batch,steps,state\n8,100,finished\n8,,diverged\n8,50,crashed\n8,60,running\n8,70,censored\n"
     source = read_source(write(tmp_path / "runs.csv", text))
     assert [run.state for run in source.runs] == ["reached", "diverged", "censored"]
-    assert [note.split(":")[0] for note in source.notes] == ["runs.csv line 4", "runs.csv line 5"]
+    assert [note.split(":")[0] for note in source.notes] == ["runs.csv 2 rows, lines 4, 5"]
 
 
 def test_finished_run_that_did_not_reach(tmp_path: Path) -> None:
@@ -173,10 +173,26 @@ def test_learning_rate_missing_in_one_row(tmp_path: Path) -> None:
     refused(tmp_path, "batch,steps,lr\n8,100,0.1\n8,100,\n", "line 3: lr: an empty cell is not a number")
 
 
+def test_many_rows_of_one_kind_make_one_note(tmp_path: Path) -> None:
+    repeated = "8,100,0,reached\n" * 1000
+    text = f"batch,steps,seed,state\n{repeated}8,,1,failed\n8,,2,running\n"
+    source = read_source(write(tmp_path / "runs.csv", text))
+    assert len(source.runs) == 1
+    assert source.notes == (
+        "runs.csv 2 rows, lines 1002, 1003: the run did not finish; it says nothing and is left out",
+        "runs.csv 999 rows, lines 3, 4, 5 and 996 more: repeats an earlier row; counted once",
+    )
+
+
+def test_rows_that_differ_in_their_evaluation_interval_alone_contradict(tmp_path: Path) -> None:
+    rows = "batch,steps,low,high,seed\n8,100,90,110,0\n8,100,50,110,0\n"
+    refused(tmp_path, rows, "line 3: the same batch size, learning rate and seed as line 2")
+
+
 def test_duplicate_rows(tmp_path: Path) -> None:
     source = read_source(write(tmp_path / "runs.csv", "batch,steps,seed\n8,100,0\n8,100,0.0\n8,90,1\n"))
     assert len(source.runs) == 2
-    assert source.notes == ("runs.csv line 3: repeats line 2; counted once",)
+    assert source.notes == ("runs.csv line 3: repeats an earlier row; counted once",)
     refused(
         tmp_path,
         "batch,steps,seed\n8,100,0\n8,90,0\n",
@@ -366,7 +382,7 @@ def test_wandb_chart(tmp_path: Path) -> None:
         (8, 0.1, 0, [(1, 2.0), (2, 0.5)]),
         (16, 0.1, 1, [(1, 1.5)]),
     ]
-    assert source.notes == ("chart.csv: run 'notes' does not match run_pattern; left out",)
+    assert source.notes == ("chart.csv: run 'notes': no match of run_pattern; left out",)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from gasweep.analysis.sources.columns import Columns, find_columns
 from gasweep.analysis.sources.options import SourceOptions, Units
 from gasweep.analysis.sources.records import read_records
 from gasweep.analysis.sources.steps_table import label, learning_rate, text
-from gasweep.analysis.trials import StudyRun
+from gasweep.analysis.trials import StudyRun, listed
 from gasweep.errors import SourceError, nearest
 
 Key = tuple[object, ...]
@@ -47,11 +47,8 @@ def read_curves(path: Path, options: SourceOptions) -> tuple[list[StudyRun], lis
                 curves.setdefault(key, {})[step] = metric(row[options.metric], options.metric)
         except BadCell as problem:
             raise SourceError(f"{path} line {line}: {problem}") from None
-    notes = [
-        f"{path.name}: {_name(runs[key])} has no {options.metric}; left out"
-        for key in runs
-        if key not in curves
-    ]
+    empty = [_name(runs[key]) for key in runs if key not in curves]
+    notes = [f"{path.name}: {listed(empty)}: no {options.metric}; left out"] if empty else []
     return [_finish(runs[key], curve, states.get(key)) for key, curve in curves.items()], notes
 
 

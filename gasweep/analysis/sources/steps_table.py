@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,7 @@ from gasweep.analysis.sources.cells import BadCell, Ending, ending, is_missing, 
 from gasweep.analysis.sources.columns import Columns, find_columns
 from gasweep.analysis.sources.options import SourceOptions, Units
 from gasweep.analysis.sources.records import read_records
-from gasweep.analysis.trials import StudyRun
+from gasweep.analysis.trials import StudyRun, listed
 from gasweep.errors import SourceError
 
 
@@ -23,7 +23,7 @@ def read_steps_table(path: Path, options: SourceOptions) -> tuple[list[StudyRun]
     columns = find_columns(path, names, options)
     units = Units.of(options, columns.progress_unit)
     runs: list[tuple[int, StudyRun]] = []
-    notes: list[str] = []
+    unfinished: list[str] = []
     problems: list[str] = []
     for line, row in records:
         where = f"{path.name} line {line}"
@@ -33,13 +33,23 @@ def read_steps_table(path: Path, options: SourceOptions) -> tuple[list[StudyRun]
             problems.append(f"{path} line {line}: {problem}")
             continue
         if run is None:
-            notes.append(f"{where}: the run did not finish; it says nothing and is left out")
+            unfinished.append(str(line))
         else:
             runs.append((line, run))
     if problems:
         more = f" ({len(problems) - 1} more bad rows)" if len(problems) > 1 else ""
         raise SourceError(problems[0] + more)
-    return _without_duplicates(path, runs, notes), notes
+    notes = _note(path, unfinished, "the run did not finish; it says nothing and is left out")
+    kept, repeated = _without_duplicates(path, runs)
+    return kept, notes + _note(path, repeated, "repeats an earlier row; counted once")
+
+
+def _note(path: Path, lines: Sequence[str], what: str) -> list[str]:
+    """One note for all lines of one kind: a file of 100,000 of them is still read."""
+    if not lines:
+        return []
+    head = "line" if len(lines) == 1 else f"{len(lines)} rows, lines"
+    return [f"{path.name} {head} {listed(lines)}: {what}"]
 
 
 def _run(
@@ -157,10 +167,14 @@ def label(raw: object) -> int | str | None:
         return name
 
 
-def _without_duplicates(path: Path, runs: list[tuple[int, StudyRun]], notes: list[str]) -> list[StudyRun]:
-    """Runs of one seed are one run: a repeated row counts once, a contradicting one is an error."""
+def _without_duplicates(path: Path, runs: Sequence[tuple[int, StudyRun]]) -> tuple[list[StudyRun], list[str]]:
+    """Runs of one seed are one run: a repeated row counts once, a contradicting one is an error.
+
+    Returns: the runs, and the lines of those that repeat another.
+    """
     seen: dict[tuple[object, ...], tuple[int, StudyRun]] = {}
     kept: list[StudyRun] = []
+    repeated: list[str] = []
     for line, run in runs:
         key = (run.batch_size, run.learning_rate, run.seed, run.target)
         if run.seed is None or key not in seen:
@@ -168,15 +182,14 @@ def _without_duplicates(path: Path, runs: list[tuple[int, StudyRun]], notes: lis
             kept.append(run)
             continue
         first_line, first = seen[key]
-        if (run.steps, run.high, run.last_step, run.state) != (
-            first.steps,
-            first.high,
-            first.last_step,
-            first.state,
-        ):
+        if _result(run) != _result(first):
             raise SourceError(
                 f"{path} line {line}: the same batch size, learning rate and seed as line {first_line}, "
                 "with another result; remove one, or give them different seeds"
             )
-        notes.append(f"{path.name} line {line}: repeats line {first_line}; counted once")
-    return kept
+        repeated.append(str(line))
+    return kept, repeated
+
+
+def _result(run: StudyRun) -> tuple[object, ...]:
+    return run.steps, run.low, run.high, run.last_step, run.state

@@ -13,7 +13,7 @@ from gasweep.analysis.sources.cells import BadCell, is_missing, metric, number, 
 from gasweep.analysis.sources.options import SourceOptions, Units
 from gasweep.analysis.sources.records import read_records
 from gasweep.analysis.sources.steps_table import label
-from gasweep.analysis.trials import StudyRun
+from gasweep.analysis.trials import StudyRun, listed
 from gasweep.errors import SourceError
 
 GROUPS = ("batch_size", "learning_rate", "seed")
@@ -35,14 +35,14 @@ def read_wandb_chart(path: Path, options: SourceOptions) -> tuple[list[StudyRun]
     if axis not in names:
         raise SourceError(f"{path}: columns: no column '{axis}' for progress")
     runs: list[StudyRun] = []
-    notes: list[str] = []
+    unmatched: list[str] = []
     for column in names:
         name, _, shown = column.rpartition(" - ")
         if not name or shown.endswith(("__MIN", "__MAX")) or options.metric not in (None, shown):
             continue
         match = pattern.search(name)
         if match is None:
-            notes.append(f"{path.name}: run '{name}' does not match run_pattern; left out")
+            unmatched.append(f"'{name}'")
             continue
         try:
             run = _identity(match, units)
@@ -61,6 +61,7 @@ def read_wandb_chart(path: Path, options: SourceOptions) -> tuple[list[StudyRun]
             runs.append(_with_points(run, sorted(points.items()), name))
     if not runs:
         raise SourceError(f"{path}: run_pattern: matches no run among the columns {names[1:4]}")
+    notes = [f"{path.name}: run {listed(unmatched)}: no match of run_pattern; left out"] if unmatched else []
     return runs, notes
 
 
