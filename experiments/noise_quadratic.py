@@ -1,6 +1,7 @@
 """Noise scale against the truth, through the trainer: every (b, N, G) under single, DDP and FSDP2.
 
-    python experiments/noise_quadratic.py [--runs 200] [--steps 64] [--json FILE]
+    python experiments/noise_quadratic.py [--runs 200] [--steps 24] [--batch-size 16|64] [--strategy NAME]
+        [--json FILE]
 
 Trains the noisy quadratic, whose |G|² and tr Σ are known at every θ, over many data seeds, and measures every
 optimizer step. Per layout and strategy: z of the summed errors of |G|² and tr Σ over all runs (|z| < 3 in
@@ -191,7 +192,9 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--runs", type=int, default=200)
-    parser.add_argument("--steps", type=int, default=64)
+    parser.add_argument("--steps", type=int, default=24)
+    parser.add_argument("--batch-size", type=int, help="only the settings of this B")
+    parser.add_argument("--strategy", help="only these settings, and the first of each B to compare with")
     parser.add_argument("--json")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
@@ -199,6 +202,11 @@ def main() -> None:
     first_of: dict[int, list[dict[str, Any]]] = {}
     with LocalRanks() as ranks:
         for strategy, layout in SETTINGS:
+            size = math.prod(layout)
+            if arguments.batch_size not in (None, size):
+                continue
+            if size in first_of and arguments.strategy not in (None, strategy):
+                continue
             settings = {
                 "strategy": strategy,
                 "layout": layout,
@@ -209,7 +217,6 @@ def main() -> None:
                 runs = train(ProcessContext(), **settings)
             else:
                 runs = ranks.run(layout[1], train, **settings)[0]
-            size = layout[0] * layout[1] * layout[2]
             rows.append(summarise(strategy, layout, runs, first_of.get(size)))
             first_of.setdefault(size, runs)
             print(rows[-1], flush=True)

@@ -15,6 +15,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from gasweep.analysis.noise_scale_checks import require_finite, require_whole
 from gasweep.errors import MeasurementError
 
 _ROUNDING = 1e-5  # of Σ w_i |g_i|²: what fp32 norms leave when all groups agree
@@ -33,6 +34,9 @@ class NoiseMeasurement:
     grad_noise_trace: tr Σ per example, in gradient units squared.
     num_groups, num_examples: m and n, empty groups not counted.
     optimizer_step, contributions, loss: where in training, when known; contributions in examples.
+
+    Raises MeasurementError for an estimate that is not finite (such a step is a `NotMeasured`), and for
+    counts below 1. A loss that is not finite is allowed, and left out of means: training may diverge.
     """
 
     grad_sq_norm: float
@@ -42,6 +46,12 @@ class NoiseMeasurement:
     optimizer_step: int = 0
     contributions: int = 0
     loss: float | None = None
+
+    def __post_init__(self) -> None:
+        require_finite("grad_sq_norm", self.grad_sq_norm)
+        require_finite("grad_noise_trace", self.grad_noise_trace)
+        require_whole("num_groups", self.num_groups, at_least=1)
+        require_whole("num_examples", self.num_examples, at_least=1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,12 +85,17 @@ def measure_groups(
         of the data set by tr Σ / D, which is added back. None: independent draws.
 
     Returns NotMeasured for fewer than two non-empty groups or a non-finite norm. Raises MeasurementError for
-    a negative tr Σ, which no groups averaging to ḡ can give, and for inputs that do not fit together.
+    a negative tr Σ, which no groups averaging to ḡ can give, for negative norms, for counts that are no
+    whole numbers, and for inputs that do not fit together.
 
     Source: McCandlish et al. 2018 (arXiv 1812.06162), appendix A.1, from two batch sizes to m groups.
     Assumes: independent examples within the step; parameters fixed over it.
     """
     groups = _non_empty(sq_norms, counts, weights)
+    if mean_sq_norm < 0.0 or any(q < 0.0 for q, _, _ in groups):
+        raise MeasurementError(
+            f"sq_norms={list(sq_norms)} and mean_sq_norm={mean_sq_norm!r} must be >= 0: they are squares"
+        )
     return measure_sums(
         WeightedSums(
             num_groups=len(groups),
@@ -135,17 +150,21 @@ def measure_sums(
 
 def finish_measurement(
     *, trace: float, grad_sq_norm: float, num_groups: int, num_examples: int, dataset_size: int | None
-) -> NoiseMeasurement:
+) -> NoiseMeasurement | NotMeasured:
     """Add what sampling without replacement from `dataset_size` examples took from |G|².
 
     Source: Cochran, Sampling Techniques (3rd ed.), theorem 2.2: the variance of a mean carries a factor
     1 − n/D when Σ has the divisor D − 1, so |ḡ|² − tr Σ / n falls short by tr Σ / D.
     """
+    if dataset_size is not None:
+        require_whole("dataset_size", dataset_size, at_least=1)
     if dataset_size is not None and num_examples > dataset_size:
         raise MeasurementError(
             f"dataset_size={dataset_size} is smaller than the step's {num_examples} examples, so some were "
             "drawn twice; leave such steps out, or pass dataset_size=None for independent draws"
         )
+    if not math.isfinite(grad_sq_norm) or not math.isfinite(trace):
+        return NotMeasured(reason=NOT_FINITE)
     return NoiseMeasurement(
         grad_sq_norm=grad_sq_norm + (trace / dataset_size if dataset_size else 0.0),
         grad_noise_trace=trace,
@@ -165,27 +184,35 @@ def measure_two_batches(
         small_batch_size = 1 / mean(1 / n_i).
 
     Neither result is checked for its sign here: the batches need not contain each other, so a single step may
-    give anything. Returns NotMeasured when both sizes are equal, or a norm is not finite.
+    give anything. Returns NotMeasured when both sizes are equal, or a norm is not finite. Raises
+    MeasurementError for sizes that are not finite or out of order, and for negative squares.
 
     Source: McCandlish et al. 2018 (arXiv 1812.06162), equation A.2.
     """
-    if not math.isfinite(small_sq_norm) or not math.isfinite(big_sq_norm):
-        return NotMeasured(reason=NOT_FINITE)
+    require_finite("small_batch_size", small_batch_size)
+    require_finite("big_batch_size", big_batch_size)
     if small_batch_size <= 0 or big_batch_size < small_batch_size:
         raise MeasurementError(
             f"small_batch_size={small_batch_size} must be > 0 and at most big_batch_size={big_batch_size}"
         )
+    if small_sq_norm < 0.0 or big_sq_norm < 0.0:
+        raise MeasurementError(
+            f"small_sq_norm={small_sq_norm!r} and big_sq_norm={big_sq_norm!r} must be >= 0: they are squares"
+        )
+    if not math.isfinite(small_sq_norm) or not math.isfinite(big_sq_norm):
+        return NotMeasured(reason=NOT_FINITE)
     if small_batch_size == big_batch_size:
         return NotMeasured(reason=TOO_FEW_GROUPS)
     trace = (small_sq_norm - big_sq_norm) / (1.0 / small_batch_size - 1.0 / big_batch_size)
     grad_sq_norm = (big_batch_size * big_sq_norm - small_batch_size * small_sq_norm) / (
         big_batch_size - small_batch_size
     )
-    return NoiseMeasurement(
+    return finish_measurement(
+        trace=trace,
         grad_sq_norm=grad_sq_norm,
-        grad_noise_trace=trace,
         num_groups=2,
-        num_examples=round(big_batch_size),
+        num_examples=max(round(big_batch_size), 1),
+        dataset_size=None,
     )
 
 
@@ -209,6 +236,9 @@ def _non_empty(
         )
     if any(n < 0 for n in counts) or any(w < 0 for w in shares):
         raise MeasurementError(f"counts={list(counts)} and weights={list(shares)} must be >= 0")
+    for count, share in zip(counts, shares, strict=True):
+        require_whole("counts", count, at_least=0)
+        require_finite("weights", share)
     return [
         (float(q), int(n), float(w))
         for q, n, w in zip(sq_norms, counts, shares, strict=True)

@@ -17,6 +17,9 @@ from typing import Literal
 import numpy as np
 from scipy import stats
 
+from gasweep.analysis.noise_scale_checks import require_share, require_whole
+from gasweep.errors import MeasurementError
+
 NUM_BLOCKS = 16
 MIN_BLOCKS = 4
 
@@ -51,25 +54,62 @@ def fieller_set(
     num_blocks: consecutive steps are averaged into at most this many blocks; 16 held its coverage over drift,
         skew and window lengths where 8 was wider and one block per step too narrow (docs/noise-scale.md).
 
+    Raises MeasurementError for sequences that differ in length, are shorter than MIN_BLOCKS or hold anything
+    not finite, for confidence outside (0, 1) and for fewer than MIN_BLOCKS blocks.
+
     Source: Fieller 1954, J. R. Stat. Soc. B 16(2); von Neumann 1941 for the variance from differences, whose
         degrees of freedom are about 2/3 of the blocks.
     Assumes: block means near normal.
     """
-    blocks, lengths = _block_means(np.array([numerator, denominator], dtype=float), num_blocks)
+    require_share("confidence", confidence, up_to_one=False)
+    require_whole("num_blocks", num_blocks, at_least=MIN_BLOCKS)
+    values = _checked(numerator, denominator)
+    # Ratios do not depend on the units, but squares of very large or small values would not be representable.
+    units = np.maximum(np.abs(values).max(axis=1), np.finfo(float).tiny)
+    blocks, lengths = _block_means(values / units[:, None], num_blocks)
     count = len(lengths)
-    if count < MIN_BLOCKS:
-        raise AssertionError(f"a Fieller set needs {MIN_BLOCKS} blocks, not {count}")
     share = lengths / lengths.sum()
     x, y = (float(mean) for mean in blocks @ share)
     steps = np.diff(blocks, axis=1)
     covariance = steps @ steps.T / (2.0 * (count - 1)) * float((share**2).sum())
     t_squared = float(stats.t.ppf(0.5 + confidence / 2.0, df=(count - 1) * 2.0 / 3.0)) ** 2
-    return _solve(
+    found = _solve(
         a=y * y - t_squared * float(covariance[1, 1]),
         b=x * y - t_squared * float(covariance[0, 1]),
         c=x * x - t_squared * float(covariance[0, 0]),
         denominator=y,
     )
+    return _in_units(found, float(units[0]), float(units[1]))
+
+
+def _checked(
+    numerator: Sequence[float], denominator: Sequence[float]
+) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
+    if len(numerator) != len(denominator) or len(numerator) < MIN_BLOCKS:
+        raise MeasurementError(
+            f"numerator and denominator must hold one number per step, {MIN_BLOCKS} steps or more, not "
+            f"{len(numerator)} and {len(denominator)}"
+        )
+    values = np.array([numerator, denominator], dtype=float)
+    if not np.isfinite(values).all():
+        step = int(np.argmin(np.isfinite(values).all(axis=0)))
+        raise MeasurementError(
+            f"numerator={numerator[step]!r}, denominator={denominator[step]!r} at step {step} must be "
+            "finite; leave such a step out"
+        )
+    return values
+
+
+def _in_units(found: FiellerSet, numerator: float, denominator: float) -> FiellerSet:
+    """The set of ratios of values that were divided by these; a bound too large for a float is none."""
+    low, high = (
+        None if bound is None else bound / denominator * numerator for bound in (found.low, found.high)
+    )
+    if low is not None and not math.isfinite(low):
+        return FiellerSet(shape="anything")
+    if found.shape == "interval" and high is not None and not math.isfinite(high):
+        return FiellerSet(shape="at_least", low=low)
+    return FiellerSet(shape=found.shape, low=low, high=high)
 
 
 def _solve(*, a: float, b: float, c: float, denominator: float) -> FiellerSet:

@@ -23,6 +23,8 @@ from gasweep.analysis.noise_scale import (
     finish_measurement,
     negative_trace_error,
 )
+from gasweep.analysis.noise_scale_checks import require_finite, require_whole
+from gasweep.errors import MeasurementError
 
 _ROUNDING = 1e-5
 
@@ -71,7 +73,7 @@ def measure_item_groups(
         items. dataset_size: as in `measure_groups`.
 
     Returns NotMeasured when m < 2, when a part saw no group with items, or for non-finite sums. Raises
-    MeasurementError for a negative tr Σ.
+    MeasurementError for a negative tr Σ, and for counts that are not above 0.
 
     Source: Cochran, Sampling Techniques (3rd ed.), section 6.3 (ratio estimators), on norms.
     Assumes: an example's residual variance grows as its items do (independent tokens; as their square for
@@ -80,6 +82,10 @@ def measure_item_groups(
     """
     if num_groups < 2 or any(part.item_rate_sum <= 0.0 for part in parts):
         return NotMeasured(reason=TOO_FEW_GROUPS)
+    require_whole("num_examples", num_examples, at_least=1)
+    require_finite("num_items", num_items)
+    if num_items <= 0.0:
+        raise MeasurementError(f"num_items={num_items!r} must be > 0 where groups hold items")
     if not all(_finite(part) for part in parts):
         return NotMeasured(reason=NOT_FINITE)
     items_per_example = num_items / num_examples

@@ -13,10 +13,12 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Literal, Protocol
 
 from gasweep.analysis.noise_scale import NoiseMeasurement, NotMeasured
+from gasweep.errors import MeasurementError
 
 Metric = Literal["plain", "adam"]
 
 _LEFT_OUT = "noise_left_out/"
+_NUM_GROUPS, _NUM_EXAMPLES = "noise_num_groups", "noise_num_examples"
 
 
 class StepLike(Protocol):
@@ -42,8 +44,8 @@ def noise_fields(
     return {
         sq_norm: measurement.grad_sq_norm,
         trace: measurement.grad_noise_trace,
-        "noise_num_groups": float(measurement.num_groups),
-        "noise_num_examples": float(measurement.num_examples),
+        _NUM_GROUPS: float(measurement.num_groups),
+        _NUM_EXAMPLES: float(measurement.num_examples),
     }
 
 
@@ -53,18 +55,25 @@ def noise_measurements(
     """The measurements that a run's step records hold, in their order; steps that were not due are skipped.
 
     metric, label: which of the measurements a step may hold; see `noise_labels`.
+
+    Raises MeasurementError for a record that lacks its counts or holds anything not finite.
     """
     found: list[NoiseMeasurement | NotMeasured] = []
     sq_norm, trace = _names(metric, label)
     for record in records:
         extra = record.extra
         if sq_norm in extra and trace in extra:
+            for name in (_NUM_GROUPS, _NUM_EXAMPLES):
+                if name not in extra:
+                    raise MeasurementError(
+                        f"the record of optimizer_step={record.optimizer_step} lacks {name}"
+                    )
             found.append(
                 NoiseMeasurement(
                     grad_sq_norm=float(extra[sq_norm]),
                     grad_noise_trace=float(extra[trace]),
-                    num_groups=int(extra["noise_num_groups"]),
-                    num_examples=int(extra["noise_num_examples"]),
+                    num_groups=int(extra[_NUM_GROUPS]),
+                    num_examples=int(extra[_NUM_EXAMPLES]),
                     optimizer_step=record.optimizer_step,
                     contributions=record.contributions,
                     loss=record.loss,

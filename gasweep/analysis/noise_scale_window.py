@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from gasweep.analysis.estimate import Estimate
 from gasweep.analysis.noise_scale import NoiseMeasurement, NotMeasured, negative_trace_error
+from gasweep.analysis.noise_scale_checks import require_finite, require_share, require_whole
 from gasweep.analysis.noise_scale_fieller import MIN_BLOCKS, NUM_BLOCKS, fieller_set
 
 _ROUNDING = 1e-5
@@ -57,8 +58,11 @@ def noise_scale(
 
     steps: in the order of training; those not measured are counted by reason.
 
-    Raises MeasurementError when mean tr Σ is negative: the groups were mismatched.
+    Raises MeasurementError when mean tr Σ is negative: the groups were mismatched; and for confidence outside
+    (0, 1) or fewer than MIN_BLOCKS blocks.
     """
+    require_share("confidence", confidence, up_to_one=False)
+    require_whole("num_blocks", num_blocks, at_least=MIN_BLOCKS)
     measured: list[NoiseMeasurement] = []
     left_out: Counter[str] = Counter()
     for step in steps:
@@ -76,12 +80,12 @@ def noise_scale(
             num_measured=0,
             left_out=dict(left_out),
         )
-    trace = math.fsum(step.grad_noise_trace for step in measured) / len(measured)
-    grad_sq_norm = math.fsum(step.grad_sq_norm for step in measured) / len(measured)
+    trace = _mean([step.grad_noise_trace for step in measured])
+    grad_sq_norm = _mean([step.grad_sq_norm for step in measured])
     _check_trace(trace, measured)
     return NoiseScale(
         noise_scale=_estimate(measured, trace, grad_sq_norm, confidence=confidence, num_blocks=num_blocks),
-        ratio_of_means=trace / grad_sq_norm if grad_sq_norm > 0.0 else None,
+        ratio_of_means=_ratio(trace, grad_sq_norm),
         grad_sq_norm=grad_sq_norm,
         grad_noise_trace=trace,
         num_measured=len(measured),
@@ -100,7 +104,11 @@ def noise_trajectory(
 
     Each point's window is trailing: the last `window_fraction` of the measured steps so far, at least
     `min_window` of them. A fraction, because the noise scale grows over training on a logarithmic scale.
+
+    Raises MeasurementError for a fraction outside (0, 1] or counts below 1, and as `noise_scale` does.
     """
+    _check_windows(window_fraction, min_window)
+    require_whole("num_points", num_points, at_least=1)
     measured = [step for step in steps if isinstance(step, NoiseMeasurement)]
     if not measured:
         return []
@@ -119,8 +127,11 @@ def noise_scale_at_step(
     """The noise scale around one optimizer step, e.g. where a run reached its target.
 
     The window holds the steps within ± `window_fraction` / 2 of `optimizer_step`, widened to the `min_window`
-    nearest measured ones where that holds fewer.
+    nearest measured ones where that holds fewer. Raises as `noise_trajectory` does, and for an
+    `optimizer_step` that is not finite.
     """
+    _check_windows(window_fraction, min_window)
+    require_finite("optimizer_step", optimizer_step)
     ordered = list(steps)
     near = sorted(ordered, key=lambda step: abs(step.optimizer_step - optimizer_step))
     reach = window_fraction / 2.0 * optimizer_step
@@ -134,7 +145,11 @@ def noise_scale_at_step(
 def noise_scale_at_loss(
     steps: Sequence[NoiseMeasurement | NotMeasured], *, loss: float, window_fraction: float = 0.2
 ) -> NoiseScale:
-    """The noise scale where the smoothed training loss of the measured steps first falls to `loss`."""
+    """The noise scale where the smoothed training loss of the measured steps first falls to `loss`.
+
+    Raises as `noise_trajectory` does, and for a `loss` that is not finite.
+    """
+    require_finite("loss", loss)
     for point in noise_trajectory(steps, window_fraction=window_fraction, num_points=len(steps) or 1):
         if point.loss is not None and point.loss <= loss:
             return noise_scale_at_step(
@@ -160,16 +175,16 @@ def _estimate(
 ) -> Estimate:
     if len(measured) < MIN_BLOCKS:
         reason = f"{len(measured)} measured steps: too few for an interval (at least {MIN_BLOCKS})"
-        value = trace / grad_sq_norm if grad_sq_norm > 0.0 else None
-        return Estimate(value=value, low=None, high=None, reason=reason)
+        return Estimate(value=_ratio(trace, grad_sq_norm), low=None, high=None, reason=reason)
     allowed = fieller_set(
         [step.grad_noise_trace for step in measured],
         [step.grad_sq_norm for step in measured],
         confidence=confidence,
         num_blocks=num_blocks,
     )
-    if allowed.shape == "interval" and trace >= 0.0:
-        return Estimate(value=trace / grad_sq_norm, low=allowed.low, high=allowed.high)
+    value = _ratio(trace, grad_sq_norm)
+    if allowed.shape == "interval" and trace >= 0.0 and value is not None:
+        return Estimate(value=value, low=allowed.low, high=allowed.high)
     if allowed.shape == "negative":
         reason = (
             f"mean |G|² is negative beyond its noise over {len(measured)} steps: examples within a step are "
@@ -189,20 +204,36 @@ def _estimate(
 
 def _check_trace(trace: float, measured: list[NoiseMeasurement]) -> None:
     """Two-batch steps may go either way one by one; their mean may not, beyond rounding."""
-    size = math.fsum(abs(m.grad_sq_norm) + abs(m.grad_noise_trace) / m.num_examples for m in measured)
-    if trace < -_ROUNDING * size / len(measured):
+    size = _mean([abs(m.grad_sq_norm) for m in measured])
+    size += _mean([abs(m.grad_noise_trace) / m.num_examples for m in measured])
+    if trace < -_ROUNDING * size:
         raise negative_trace_error(trace)
 
 
 def _point(so_far: list[NoiseMeasurement], window_fraction: float, min_window: int) -> NoisePoint:
     window = so_far[-max(min_window, round(window_fraction * len(so_far))) :]
-    losses = [step.loss for step in window if step.loss is not None]
+    losses = [step.loss for step in window if step.loss is not None and math.isfinite(step.loss)]
     return NoisePoint(
         optimizer_step=so_far[-1].optimizer_step,
         contributions=so_far[-1].contributions,
-        loss=math.fsum(losses) / len(losses) if losses else None,
+        loss=_mean(losses) if losses else None,
         window=noise_scale(window),
     )
+
+
+def _mean(values: Sequence[float]) -> float:
+    """Divided before added: the sum of very large values may not be representable."""
+    return math.fsum(value / len(values) for value in values)
+
+
+def _ratio(trace: float, grad_sq_norm: float) -> float | None:
+    ratio = trace / grad_sq_norm if grad_sq_norm > 0.0 else math.inf
+    return ratio if math.isfinite(ratio) else None
+
+
+def _check_windows(window_fraction: float, min_window: int) -> None:
+    require_share("window_fraction", window_fraction, up_to_one=True)
+    require_whole("min_window", min_window, at_least=1)
 
 
 def _most_common(left_out: Counter[str]) -> str:

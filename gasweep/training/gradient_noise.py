@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -14,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from gasweep.analysis.noise_scale import NoiseMeasurement, NotMeasured
+from gasweep.analysis.noise_scale_checks import require_finite, require_whole
 from gasweep.analysis.noise_scale_records import Metric
 from gasweep.analysis.noise_scale_window import NoisePoint, NoiseScale, noise_scale, noise_trajectory
 from gasweep.errors import MeasurementError
@@ -48,7 +50,7 @@ class GradientNoiseScale:
         sum over its items / `loss_divisor`.
     items_differ: examples hold different numbers of items (tokens) and the loss weighs items; needs "sum" and
         `group(num_items=...)`, and keeps one gradient's memory on measured steps.
-    every: measure each k-th step; None: k is found in the first 20 steps so that measuring costs at most
+    every: measure each k-th step; None: k is found in the first 30 steps so that measuring costs at most
         `overhead_fraction` of the step time.
     dataset_size: D, when an epoch is drawn without replacement from D examples; None: a stream or
         independent draws.
@@ -81,6 +83,10 @@ class GradientNoiseScale:
             raise ValueError(
                 "items_differ=True needs loss_reduction='sum': a mean of means weighs groups alike"
             )
+        if micro_batch_size is not None:
+            require_whole("micro_batch_size", micro_batch_size, at_least=1)
+        if dataset_size is not None:
+            require_whole("dataset_size", dataset_size, at_least=1)
         self._model = ModelGradients(model, process_group=process_group)
         self._micro_batch_size = micro_batch_size
         self._reduction: Literal["mean", "sum"] = loss_reduction
@@ -126,6 +132,9 @@ class GradientNoiseScale:
         For groups of other sizes than `micro_batch_size`, for token counts, for several backwards per group,
         and for reentrant activation checkpointing, which runs backwards of its own.
         """
+        require_whole("num_examples", num_examples, at_least=0)
+        if num_items is not None:
+            require_finite("num_items", num_items, at_least=0.0)
         if not self._due:
             yield
             return
@@ -154,6 +163,9 @@ class GradientNoiseScale:
         Returns the step's measurement, NotMeasured with the reason, or None when it was not due. Collective
         when due. Raises MeasurementError when `.grad` is not what the groups add up to.
         """
+        for name, value in (("loss_divisor", loss_divisor), ("loss_scale", loss_scale)):
+            if value is not None and not 0.0 < value < math.inf:
+                raise MeasurementError(f"{name}={value!r} must be a finite number > 0")
         at = self._steps if optimizer_step is None else optimizer_step
         results = self._finish(loss_divisor, loss_scale, leave_out) if self._due else {}
         for key, result in results.items():
@@ -177,6 +189,8 @@ class GradientNoiseScale:
     ) -> NoiseScale:
         """The noise scale over all measured steps, or the `last` ones, with its interval."""
         steps = self.steps(metric=metric, label=label)
+        if last is not None:
+            require_whole("last", last, at_least=1)
         return noise_scale(steps if last is None else steps[-last:])
 
     def trajectory(self, *, metric: Metric = "plain", label: str | None = None) -> list[NoisePoint]:

@@ -6,18 +6,21 @@ import math
 import statistics
 
 _WARM_UP = 3
-_PAIRS = 8
+_PAIRS = 12
 _MOST = 1000
+_AIM = 0.5
+"""Share of the allowed overhead that k is aimed at: allowed is what a repeat may find as its upper limit, and
+twelve pairs leave the cost itself uncertain."""
 
 
 class Cadence:
     """Every k-th optimizer step is measured. A given k holds from the first step on; without one, k follows
     from the cost found in the first steps, measured and plain ones in turn.
 
-    The cost is the median over pairs of neighbouring steps plus two standard errors, since k must hold the
-    share and not only meet it on average: on a busy machine k is found larger.
+    The cost is the median over pairs of neighbouring steps plus two standard errors, and k is aimed at half
+    the allowed overhead, since k must hold it and not only meet it on average: on a busy machine k is larger.
 
-    every: k ≥ 1, or None. overhead_fraction: of the step time, e.g. 0.01; used when k is found.
+    every: k ≥ 1, or None. overhead_fraction: allowed, of the step time, e.g. 0.01; used when k is found.
     """
 
     def __init__(self, *, every: int | None, overhead_fraction: float) -> None:
@@ -59,4 +62,4 @@ class Cadence:
 
     def settle(self, cost: float) -> None:
         """Fix k for a measured step that costs `cost` of a plain step more; all ranks must give the same."""
-        self.every = min(max(math.ceil(cost / self._fraction), 1), _MOST)
+        self.every = min(max(math.ceil(cost / (_AIM * self._fraction)), 1), _MOST)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-_SERIAL = 65536
+_SERIAL = 1 << 18
+_PIECE = 1 << 17
 _ROW = 16384
 
 
@@ -13,13 +14,15 @@ def norm(tensor: Tensor) -> Tensor:
     """Euclidean norm as a 0-dim tensor in fp32 or better: fp64 stays fp64, bf16 is squared in fp32.
 
     A CPU's reduction adds fp32 squares serially, which lost 1.4e-3 of the norm of 3e7 elements; long tensors
-    are therefore cut into rows whose norms are combined. The cost is the same single pass.
+    are therefore cut into pieces whose squares are combined. The cost is the same single pass.
     """
     values = _values(tensor)
     dtype = _wide(values.dtype)
     if values.is_cuda or values.numel() <= _SERIAL:
         return _vector_norm(values, dtype=dtype)
     flat = values.reshape(-1)
+    if flat.dtype == dtype:
+        return torch.stack([torch.dot(piece, piece) for piece in torch.split(flat, _PIECE)]).sum().sqrt()
     rows = flat.numel() // _ROW
     parts = _vector_norm(flat[: rows * _ROW].view(rows, _ROW), dim=1, dtype=dtype)
     rest = _vector_norm(flat[rows * _ROW :], dtype=dtype)
@@ -30,11 +33,10 @@ def norms(tensors: list[Tensor]) -> Tensor:
     """`norm` of each, shape [len(tensors)], in one multi-tensor call where that is as exact."""
     if not tensors:
         return torch.zeros(0)
-    first = tensors[0]
-    fused = first.is_cuda or all(tensor.numel() <= _SERIAL for tensor in tensors)
-    if fused and all(_is_plain(tensor) and tensor.dtype == first.dtype for tensor in tensors):
-        wide = _wide(first.dtype)
-        return torch.stack(torch._foreach_norm(tensors, 2, dtype=None if wide == first.dtype else wide))
+    first = tensors[0].dtype
+    if not first.is_complex and all(t.dtype == first and _may_fuse(t) for t in tensors):
+        wide = _wide(first)
+        return torch.stack(torch._foreach_norm(tensors, 2, dtype=None if wide == first else wide))
     return torch.stack([norm(tensor) for tensor in tensors])
 
 
@@ -58,10 +60,11 @@ def head(tensor: Tensor, count: int) -> Tensor:
         first = first.index_select(0, rows).to_dense()
     while first.dim() > 1 and first.numel() > 0 and first[:1].numel() >= count:
         first = first[0]
-    if first.dim() > 1:
-        first = first[:count]
-    flat = first.reshape(-1)[:count]
-    return flat.to(_wide(flat.dtype), copy=True)
+    flat = first[:count] if first.dim() > 0 else first
+    if flat.dim() != 1:
+        flat = flat.reshape(-1)[:count]
+    wide = _wide(flat.dtype)
+    return flat.clone() if flat.dtype == wide else flat.to(wide)
 
 
 def _vector_norm(values: Tensor, *, dim: int | None = None, dtype: torch.dtype | None = None) -> Tensor:
@@ -73,8 +76,8 @@ def _wide(dtype: torch.dtype) -> torch.dtype:
     return torch.promote_types(torch.float32, dtype)
 
 
-def _is_plain(tensor: Tensor) -> bool:
-    return not tensor.is_sparse and not tensor.is_complex()
+def _may_fuse(tensor: Tensor) -> bool:
+    return (tensor.is_cuda or tensor.numel() <= _SERIAL) and not tensor.is_sparse
 
 
 def _values(tensor: Tensor) -> Tensor:

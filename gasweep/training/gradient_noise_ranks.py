@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -20,11 +21,12 @@ from gasweep.analysis.noise_scale import (
 from gasweep.analysis.noise_scale_items import GroupSums, measure_item_groups
 from gasweep.analysis.noise_scale_records import Metric
 from gasweep.errors import MeasurementError
-from gasweep.training.gradient_noise_recorded import Recorded
+from gasweep.training.gradient_noise_recorded import Array, Recorded
 
 IN_PIECES = "a gradient arrived in several pieces"
 UNEQUAL_SHARDED = "unequal groups weighed equally, gradients sharded"
 
+_HEADER = 10  # the numbers of a row before its samples
 _RATIO_TOLERANCE = 2e-3
 _SHAPE_TOLERANCE = 3e-2  # a 16-bit sync rounds every element, hardly their common factor
 
@@ -74,38 +76,42 @@ class RankTable:
     def measure(self, recorded: Recorded, units: StepUnits, *, dataset_size: int | None = None) -> Results:
         """Collective. Raises MeasurementError, on every rank alike, when the final gradient is not what the
         groups add up to."""
-        row = self._row(recorded, units)
-        table = torch.zeros(self._world_size, len(row), dtype=torch.float64)
+        with np.errstate(over="ignore", invalid="ignore"):  # not finite: found below, on every rank alike
+            row = self._row(recorded, units)
+        table = np.zeros((self._world_size, len(row)))
         table[self._rank] = row
         if self._all_reduce is not None and self._world_size > 1:
-            table = self._all_reduce(table.to(self._device)).cpu()
+            table = self._all_reduce(torch.from_numpy(table).to(self._device)).cpu().numpy()
         return _Table(table, recorded, units, self._labels, dataset_size).results()
 
-    def _row(self, recorded: Recorded, units: StepUnits) -> Tensor:
+    def _row(self, recorded: Recorded, units: StepUnits) -> Array:
         groups = recorded.groups
-        n = torch.tensor([float(group.num_examples) for group in groups], dtype=torch.float64)
-        items = torch.tensor([float(group.num_items) for group in groups], dtype=torch.float64)
-        weight = items if units.reduction == "sum" else torch.ones_like(n)
+        n = np.array([float(group.num_examples) for group in groups])
+        items = np.array([float(group.num_items) for group in groups])
+        weight = items if units.reduction == "sum" else np.ones_like(n)
         counted = items if units.reduction == "sum" else n
-        sums = [torch.ones_like(n), n, weight, weight / n, weight**2 / n]
+        sums = [np.ones_like(n), n, weight, weight / n, weight**2 / n]
         sums += [counted, counted / n, counted**2 / n]
         header = [float(column.sum()) for column in sums]
         header += [float(recorded.in_pieces), float(recorded.low_precision)]
         # |h|² into w |g|² and |s|² / n: h is a group's sum or its mean, up to the step's common factor.
-        to_weighted = 1.0 / items.clamp(min=1e-300) if units.reduction == "sum" else weight
+        to_weighted = 1.0 / np.maximum(items, 1e-300) if units.reduction == "sum" else weight
         to_group = 1.0 / n if units.reduction == "sum" else n
-        cells = [torch.tensor(header, dtype=torch.float64)]
-        cells += [recorded.sample, recorded.final_sample]
+        cells = [np.array(header), recorded.sample, recorded.final_sample]
         for squares, own_squares, finals, cross in _metrics(recorded):
-            columns = [to_weighted @ squares, to_group @ own_squares, finals]
-            columns += [torch.zeros_like(finals) if cross is None else cross]
-            cells += [
-                torch.stack([(c if own is None else c[own]).sum() for c in columns]) for own in self._members
-            ]
-        return torch.cat(cells)
+            columns = np.stack(
+                [
+                    to_weighted @ squares,
+                    to_group @ own_squares,
+                    finals,
+                    np.zeros_like(finals) if cross is None else cross,
+                ]
+            )
+            cells += [(columns if own is None else columns[:, own]).sum(axis=1) for own in self._members]
+        return np.concatenate(cells)
 
 
-def _metrics(recorded: Recorded) -> list[tuple[Tensor, Tensor, Tensor, Tensor | None]]:
+def _metrics(recorded: Recorded) -> list[tuple[Array, Array, Array, Array | None]]:
     """Per metric: squares of groups whole and on owned coordinates, of the final gradient, and the cross."""
     found = [(recorded.sq_norms, recorded.own_sq_norms, recorded.final_sq_norms, recorded.cross)]
     adam, final = recorded.adam_sq_norms, recorded.adam_final_sq_norms
@@ -119,22 +125,22 @@ class _Table:
 
     def __init__(
         self,
-        table: Tensor,
+        table: Array,
         recorded: Recorded,
         units: StepUnits,
         labels: list[str | None],
         dataset_size: int | None,
     ) -> None:
-        header, samples, cells = torch.split(
-            table, [10, 2 * len(recorded.sample), table.shape[1] - 10 - 2 * len(recorded.sample)], dim=1
+        sampled = len(recorded.sample)
+        header, sample, final_sample, cells = np.split(
+            table, [_HEADER, _HEADER + sampled, _HEADER + 2 * sampled], axis=1
         )
         self._units, self._labels, self._dataset_size = units, labels, dataset_size
         self._ranks = header.tolist()
-        self._total = header.sum(dim=0).tolist()
-        self._sample, self._final_sample = (part.sum(dim=0) for part in samples.chunk(2, dim=1))
-        if not units.sharded:
-            self._final_sample = samples.chunk(2, dim=1)[1][0]
-        self._cells = cells.view(len(header), -1, len(labels), 4)
+        self._total = header.sum(axis=0).tolist()
+        self._sample = sample.sum(axis=0)
+        self._final_sample = final_sample.sum(axis=0) if units.sharded else final_sample[0]
+        self._cells = cells.reshape(len(header), -1, len(labels), 4)
         self._num_groups, self._num_examples = int(self._total[0]), int(self._total[1])
         # Hooked gradients times `_to_loss` are those of the groups' undivided, unscaled losses.
         self._to_loss = units.divisor / units.loss_scale
@@ -156,7 +162,7 @@ class _Table:
         """Why nothing can be said, or None; raises where the numbers contradict each other."""
         if self._total[8] > 0:
             return IN_PIECES
-        if not bool(torch.isfinite(self._cells).all() and torch.isfinite(self._final_sample).all()):
+        if not (np.isfinite(self._cells).all() and np.isfinite(self._final_sample).all()):
             return NOT_FINITE
         if self._num_groups >= 2:
             self._check_final()
@@ -170,9 +176,7 @@ class _Table:
         if size == 0.0 and float(self._final_sample @ self._final_sample) == 0.0:
             return
         ratio = float(self._final_sample @ expected) / max(size, 1e-300)
-        rest = float(torch.linalg.vector_norm(self._final_sample - ratio * expected)) / math.sqrt(
-            max(size, 1e-300)
-        )
+        rest = float(np.linalg.norm(self._final_sample - ratio * expected)) / math.sqrt(max(size, 1e-300))
         tolerance = _SHAPE_TOLERANCE if self._total[9] > 0 else _RATIO_TOLERANCE
         if abs(ratio - 1.0) > tolerance or rest > _SHAPE_TOLERANCE:
             raise MeasurementError(
@@ -181,10 +185,10 @@ class _Table:
                 "is not unscaled, start each step from zero gradients, and wrap the synced model"
             )
 
-    def _measure(self, metric: Metric, cells: Tensor) -> NoiseMeasurement | NotMeasured:
+    def _measure(self, metric: Metric, cells: Array) -> NoiseMeasurement | NotMeasured:
         """cells: [ranks, 4], Σ w|h|², Σ |h|²/n, |final|², cross; as hooked."""
         units = self._units
-        weighted, group, final, cross = cells.unbind(dim=1)
+        weighted, group, final, cross = cells.T
         mean_sq_norms = final * self._to_mean**2
         whole = float(mean_sq_norms.sum()) if units.sharded else float(mean_sq_norms[0])
         if not units.by_items and (metric == "plain" or not units.sharded):

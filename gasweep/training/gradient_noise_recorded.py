@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
-from torch import Tensor
+import numpy as np
+
+Array = np.ndarray[Any, np.dtype[np.float64]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,7 +25,7 @@ class Group:
 
 @dataclass(kw_only=True)
 class Recorded:
-    """One finished step on this rank, in the units of the gradients as hooked; fp64 on the CPU.
+    """One finished step on this rank, in the units of the gradients as hooked; fp64.
 
     sq_norms: [groups, parameters], |h|² of each group's whole gradient; own_sq_norms, adam_sq_norms: the same
         on the coordinates this rank owns, the latter weighted by P. Groups without examples are left out.
@@ -35,14 +38,14 @@ class Recorded:
     """
 
     groups: list[Group]
-    sq_norms: Tensor
-    own_sq_norms: Tensor
-    final_sq_norms: Tensor
-    adam_sq_norms: Tensor | None
-    adam_final_sq_norms: Tensor | None
-    cross: Tensor | None
-    adam_cross: Tensor | None
-    sample: Tensor
-    final_sample: Tensor
+    sq_norms: Array
+    own_sq_norms: Array
+    final_sq_norms: Array
+    adam_sq_norms: Array | None
+    adam_final_sq_norms: Array | None
+    cross: Array | None
+    adam_cross: Array | None
+    sample: Array
+    final_sample: Array
     low_precision: bool
     in_pieces: bool

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from gasweep.training.gradient_noise_norms import dot, head, norm, norms, weighted_square
-from gasweep.training.gradient_noise_recorded import Group, Recorded
+from gasweep.training.gradient_noise_recorded import Array, Group, Recorded
 
-_SMALL = 65536
+_SMALL = 65536  # elements; a GPU norms gradients up to this many in one launch for all
 _SAMPLED_PARAMETERS = 4
 _SAMPLED_ELEMENTS = 8
 
@@ -19,7 +20,11 @@ Preconditioner = Callable[[int], Tensor]
 
 
 class _OpenGroup:
-    """One group's norms by parameter; small gradients are held until it ends and normed in one call."""
+    """One group's norms by parameter; a GPU's small gradients are held until it ends and normed in one call.
+
+    On a CPU each is normed as it comes, still in the cache: one call for all saved less there than the copy
+    costs that autograd makes of a gradient somebody else holds.
+    """
 
     def __init__(self, group: Group) -> None:
         self.group = group
@@ -61,6 +66,7 @@ class NormRecorder:
         sampled = [index for index in range(self._count) if self._head_sizes[index] > 0]
         by_size = sorted(sampled, key=lambda index: parameters[index].numel())
         self._sampled = sorted(by_size[:_SAMPLED_PARAMETERS])
+        self._is_sampled = frozenset(self._sampled)
         self._in_pieces: set[int] = set()
         self.begin_step()
 
@@ -78,7 +84,7 @@ class NormRecorder:
         self._own_rows: list[tuple[list[int], Tensor]] = []
         self._adam_rows: list[tuple[list[int], Tensor]] = []
         self._sum: dict[int, Tensor] = {}
-        self._sample: dict[int, Tensor] = {}
+        self._sample: dict[int, list[Tensor]] = {index: [] for index in self._sampled}
         self._low_precision = False
         self._surprised = False
 
@@ -118,7 +124,6 @@ class NormRecorder:
             return
         for index, gradient in opened.pieces.items():
             self._see(opened, index, gradient)
-        self._sample_heads(opened.held)
         indices = [*opened.norms, *opened.held]
         self._groups.append(opened.group)
         self._rows.append((indices, _join(list(opened.norms.values()), norms(list(opened.held.values())))))
@@ -138,33 +143,37 @@ class NormRecorder:
         finals: the synced, unscaled, unclipped gradient on the coordinates this rank owns; None is 0.
         owns_heads: whether those coordinates hold each parameter's first elements.
         """
-        present = [index for index, final in enumerate(finals) if final is not None]
-        grads = {index: _plain(finals[index]) for index in present}
-        columns = [(present, norms([grads[index] for index in present]))]
+        grads = {index: final.detach() for index, final in enumerate(finals) if final is not None}
+        columns = [(list(grads), norms(list(grads.values())))]
         columns += [self._crosses(grads, adam=False)] if self._keeps_sum else []
         if self._preconditioner is not None:
             columns.append(self._adam_finals(grads))
             columns += [self._crosses(grads, adam=True)] if self._keeps_sum else []
-        samples = [self._sample_of(grads if owns_heads else {}), self._sample_of(None)]
+        heads = self._final_heads(grads if owns_heads else {})
         rows = [*self._rows, *self._own_rows, *self._adam_rows, *columns]
-        sizes = [len(part) for part in [*samples, *(values for _, values in rows)]]
+        parts = [*heads, *self._group_heads(), *(values for _, values in rows)]
         device = next((values.device for _, values in rows if len(values)), None)
-        flat = torch.cat([part.to(device) for part in [*samples, *(values for _, values in rows)]])
-        pieces = torch.split(flat.cpu().double(), sizes)
-        final_sample, sample, *read = pieces
-        dense = [self._dense(indices, piece) for (indices, _), piece in zip(rows, read, strict=True)]
+        flat = torch.cat([part.to(device) for part in parts]).double().cpu().numpy()
+        sampled = sum(self._head_sizes[index] for index in self._sampled)
+        final_sample, sample, flat = np.split(flat, [sampled, 2 * sampled])
+        pieces = np.split(flat, np.cumsum([len(values) for _, values in rows])[:-1])
+        dense = [self._dense(indices, piece) for (indices, _), piece in zip(rows, pieces, strict=True)]
         low = self._low_precision or any(gradient.dtype.itemsize < 4 for gradient in grads.values())
-        return self._recorded(dense, sample, final_sample, low_precision=low)
+        with np.errstate(over="ignore"):
+            return self._recorded(dense, sample, final_sample, low_precision=low)
 
     def _see(self, opened: _OpenGroup, index: int, gradient: Tensor) -> None:
         opened.seen.add(index)
         if self._preconditioner is not None or self._keeps_sum:
             self._see_own(opened, index, gradient)
-        if gradient.numel() <= _SMALL and not gradient.is_sparse:
+        if index in self._is_sampled:
+            # Copied now: a sync may overwrite the gradient in place before the group ends.
+            self._sample[index].append(head(gradient, self._head_sizes[index]))
+            self._low_precision |= gradient.dtype.itemsize < 4
+        if gradient.is_cuda and gradient.numel() <= _SMALL and not gradient.is_sparse:
             opened.held[index] = gradient
         else:
             opened.norms[index] = norm(gradient)
-            self._sample_heads({index: gradient})
 
     def _see_own(self, opened: _OpenGroup, index: int, gradient: Tensor) -> None:
         own = gradient if self._own_part is None else self._own_part(index, gradient)
@@ -174,15 +183,6 @@ class NormRecorder:
             opened.adam[index] = weighted_square(own, self._preconditioner(index))
         if self._keeps_sum:
             self._add(index, own, opened.group.cross_weight)
-
-    def _sample_heads(self, gradients: dict[int, Tensor]) -> None:
-        for index in self._sampled:
-            if index in gradients:
-                gradient = gradients[index]
-                first = head(gradient, self._head_sizes[index])
-                kept = self._sample.get(index)
-                self._sample[index] = first if kept is None else kept.add_(first)
-                self._low_precision |= gradient.dtype.itemsize < 4
 
     def _add(self, index: int, gradient: Tensor, weight: float) -> None:
         kept = self._sum.get(index)
@@ -208,29 +208,25 @@ class NormRecorder:
         values = [weighted_square(gradient, self._preconditioner(i)) for i, gradient in grads.items()]
         return list(grads), _stack(values)
 
-    def _sample_of(self, grads: dict[int, Tensor] | None) -> Tensor:
-        """[elements]: sampled coordinates of the final gradient, or, for None, of the groups' sum."""
-        parts = []
-        for index in self._sampled:
-            part = torch.zeros(_SAMPLED_ELEMENTS)
-            if grads is None:
-                found = self._sample.get(index)
-            else:
-                found = head(grads[index], self._head_sizes[index]) if index in grads else None
-            if found is not None:
-                part = torch.zeros(_SAMPLED_ELEMENTS, device=found.device, dtype=found.dtype)
-                part[: len(found)] = found
-            parts.append(part)
-        device = next((part.device for part in parts if part.device.type != "cpu"), None)
-        return torch.cat([part.to(device) for part in parts]) if parts else torch.zeros(0)
+    def _final_heads(self, grads: dict[int, Tensor]) -> list[Tensor]:
+        """The sampled coordinates of the final gradient, 0 where there is none."""
+        sizes = [(index, self._head_sizes[index]) for index in self._sampled]
+        return [head(grads[i], size) if i in grads else torch.zeros(size) for i, size in sizes]
 
-    def _dense(self, indices: list[int], values: Tensor) -> Tensor:
-        row = torch.zeros(self._count, dtype=torch.float64)
+    def _group_heads(self) -> list[Tensor]:
+        """The same coordinates of the groups' sum."""
+        return [
+            torch.stack(kept).sum(dim=0) if kept else torch.zeros(self._head_sizes[index])
+            for index, kept in self._sample.items()
+        ]
+
+    def _dense(self, indices: list[int], values: Array) -> Array:
+        row = np.zeros(self._count)
         row[indices] = values
         return row
 
     def _recorded(
-        self, dense: list[Tensor], sample: Tensor, final_sample: Tensor, *, low_precision: bool
+        self, dense: list[Array], sample: Array, final_sample: Array, *, low_precision: bool
     ) -> Recorded:
         count, owned = len(self._rows), len(self._own_rows)
         groups, own_groups, rest = dense[:count], dense[count : count + owned], dense[count + owned :]
@@ -238,14 +234,13 @@ class NormRecorder:
         final_norms, *rest = rest
         cross = rest.pop(0) if self._keeps_sum else None
         has_adam = self._preconditioner is not None
-        empty = torch.zeros(0, self._count, dtype=torch.float64)
-        sq_norms = torch.stack(groups).square() if groups else empty
+        sq_norms = self._rows_of(groups) ** 2
         return Recorded(
             groups=list(self._groups),
             sq_norms=sq_norms,
-            own_sq_norms=torch.stack(own_groups).square() if own_groups else sq_norms,
-            final_sq_norms=final_norms.square(),
-            adam_sq_norms=(torch.stack(adam_groups) if adam_groups else empty) if has_adam else None,
+            own_sq_norms=self._rows_of(own_groups) ** 2 if own_groups else sq_norms,
+            final_sq_norms=final_norms**2,
+            adam_sq_norms=self._rows_of(adam_groups) if has_adam else None,
             adam_final_sq_norms=rest.pop(0) if has_adam else None,
             cross=cross,
             adam_cross=rest.pop(0) if has_adam and self._keeps_sum else None,
@@ -254,6 +249,9 @@ class NormRecorder:
             low_precision=low_precision,
             in_pieces=self._surprised,
         )
+
+    def _rows_of(self, groups: list[Array]) -> Array:
+        return np.stack(groups) if groups else np.zeros((0, self._count))
 
 
 def _join(values: list[Tensor], row: Tensor) -> Tensor:
@@ -265,8 +263,3 @@ def _join(values: list[Tensor], row: Tensor) -> Tensor:
 
 def _stack(values: list[Tensor]) -> Tensor:
     return torch.stack(values) if values else torch.zeros(0)
-
-
-def _plain(gradient: Tensor | None) -> Tensor:
-    assert gradient is not None
-    return gradient.detach()

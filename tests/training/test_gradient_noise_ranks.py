@@ -223,7 +223,7 @@ def test_a_sync_in_16_bits_is_no_mistake():
 def find_spacing(rank: int):
     model = DistributedDataParallel(build())
     noise = GradientNoiseScale(model, micro_batch_size=B, overhead_fraction=0.1)
-    for step in range(24):
+    for step in range(32):
         x, y, _ = batches(step, 2)[rank]
         model.zero_grad()
         functional.cross_entropy(model(x), y).backward()
