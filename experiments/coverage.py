@@ -50,7 +50,7 @@ class Tally:
 
 def scenarios() -> Iterator[tuple[Scenario, bool]]:
     """Each scenario, and whether the truth is identifiable in it."""
-    for seeds in (2, 3, 5):
+    for seeds in (2, 3, 5, 10):
         for batches in (4, 6, 10):
             yield (
                 Scenario(
@@ -82,6 +82,9 @@ def scenarios() -> Iterator[tuple[Scenario, bool]]:
             },
             "outlier seeds (2 %)": {"outlier_chance": 0.02, "num_batches": 8},
             "batches off the law by 5 %": {"between_sd": 0.05, "num_batches": 8},
+            "smallest batches never reach": {"max_steps_over_min": 9.0, "num_batches": 8},
+            "seeds half in common over batches": {"seed_correlation": 0.5},
+            "seeds nine tenths in common over batches": {"seed_correlation": 0.9},
         }  # fmt: skip
         for name, changes in kinds.items():
             yield replace(base, name=f"{name}, {seeds} seeds", **changes), True

@@ -25,6 +25,7 @@ class Region:
 
     theta_best, level_best: the most likely law; theta_best may be infinite.
     theta_low, theta_high: the interval of theta; infinite where the limit cannot be rejected.
+    level_half_width: of what moves S(B) at all batch sizes alike; independent of the rest of the region.
     """
 
     theta_best: float
@@ -36,26 +37,36 @@ class Region:
     level_high: Array
     reference: float
     deviance_best: float
+    level_half_width: float = 0.0
 
     def log_steps(self, log_batch: float) -> tuple[float, float, float]:
         """log S at one batch size: most likely, low, high."""
         shape = log_hyperbola(self.theta, np.array([log_batch]), self.reference)[:, 0]
         best = log_hyperbola(np.array([self.theta_best]), np.array([log_batch]), self.reference)[0, 0]
         low, high = (self.level_low + shape).min(), (self.level_high + shape).max()
-        return self.level_best + float(best), float(low), float(high)
+        return self._widened(self.level_best + float(best), float(low), float(high))
 
     def log_min_steps(self) -> tuple[float, float, float]:
         """log S_min: most likely, low, high; -inf where the law has no bend (theta = inf)."""
         offset = _log_one_plus(self.theta - self.reference)
         best = self.level_best - float(_log_one_plus(np.array([self.theta_best - self.reference]))[0])
-        return best, float((self.level_low - offset).min()), float((self.level_high - offset).max())
+        low, high = (self.level_low - offset).min(), (self.level_high - offset).max()
+        return self._widened(best, float(low), float(high))
 
     def log_min_examples(self) -> tuple[float, float, float]:
         """log E_min: most likely, low, high; -inf where steps do not depend on the batch (theta = -inf)."""
         offset = _log_one_plus(self.reference - self.theta) - self.reference
         best_offset = _log_one_plus(np.array([self.reference - self.theta_best]))[0] - self.reference
         best = self.level_best - float(best_offset)
-        return best, float((self.level_low - offset).min()), float((self.level_high - offset).max())
+        low, high = (self.level_low - offset).min(), (self.level_high - offset).max()
+        return self._widened(best, float(low), float(high))
+
+    def _widened(self, best: float, low: float, high: float) -> tuple[float, float, float]:
+        """Both ends moved out by the independent error, in quadrature."""
+        if self.level_half_width == 0.0 or not math.isfinite(best):
+            return best, low - self.level_half_width, high + self.level_half_width
+        extra = self.level_half_width
+        return best, best - math.hypot(best - low, extra), best + math.hypot(high - best, extra)
 
 
 def confidence_region(profile: Profile, threshold: float) -> Region:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.stats import t as student_t
@@ -24,6 +24,7 @@ from gasweep.analysis.likelihood import Rows, build_rows
 from gasweep.analysis.likelihood_profile import Profile
 from gasweep.analysis.observation import Observation
 from gasweep.analysis.outlier_seeds import OutlierSeed, find_outlier_seeds
+from gasweep.analysis.seed_effect import common_seed_effect
 from gasweep.analysis.seed_variance import summarise_groups
 from gasweep.analysis.spread import Basis, SeedSpread, measure_spread
 
@@ -78,6 +79,10 @@ def fit_critical_batch_size(
         return _unidentified(problem, flags, outliers)
     spread, bases = measure_spread(rows)
     region = hull([_region(basis, float(rows.log_batch.mean())) for basis in bases])
+    effect = common_seed_effect(kept)
+    if effect is not None:
+        region = replace(region, level_half_width=effect.half_width)
+        flags.append(str(effect))
     base = base_batch_size
     if base is None:
         base = min(item.batch_size for item in kept if item.is_reached)

@@ -11,7 +11,7 @@ Shapes: s curve shapes, p places of the best rate, k rates of one batch size.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -94,13 +94,10 @@ def rate_shifts(
     return {batch: _shift(reading, weight, temper) for batch, reading in readings.items()}
 
 
-def _log_excesses() -> list[Callable[[Array], Array]]:
-    """log(steps / steps at the best rate) as a function of log(rate / best rate), one per shape."""
-    return [*(_parabola(float(c)) for c in CURVATURES), _one_curvature]
-
-
-def _parabola(curvature: float) -> Callable[[Array], Array]:
-    return lambda x: curvature * x**2
+def _log_excesses(x: Array) -> Array:
+    """[s, ...] log(steps / steps at the best rate) at `x` = log(rate / best rate), for each shape."""
+    parabolas = CURVATURES.reshape(-1, *(1,) * x.ndim) * x**2
+    return np.concatenate([parabolas, _one_curvature(x)[None]])
 
 
 def _one_curvature(x: Array) -> Array:
@@ -125,15 +122,12 @@ def _read(around: RateNeighbourhood, seed_sd: float) -> _Reading:
     y = np.array([point.mean for point in points])
     weight = 1.0 / np.array([seed_sd**2 / point.num_seeds + FLOOR_SD**2 for point in points])
     place = np.linspace(*_reach(around), NUM_PLACES)
-    chi_squared, shift = [], []
-    for log_excess in _log_excesses():
-        rest = y - log_excess(x - place[:, None])
-        level = (weight * rest).sum(axis=1) / weight.sum()
-        chi_squared.append((weight * (rest - level[:, None]) ** 2).sum(axis=1))
-        shift.append(level - around.winner.mean)
+    rest = y - _log_excesses(x - place[:, None])
+    level = (weight * rest).sum(axis=2) / weight.sum()
+    chi_squared = (weight * (rest - level[:, :, None]) ** 2).sum(axis=2)
     return _Reading(
-        chi_squared=np.array(chi_squared),
-        shift=np.array(shift),
+        chi_squared=chi_squared,
+        shift=level - around.winner.mean,
         num_points=len(points),
         variance_beyond_winner=1.0 / float(weight.sum()) - seed_sd**2 / around.winner.num_seeds,
     )

@@ -55,9 +55,14 @@ class Profile:
     def level_interval(self, theta: Array, best: Array, threshold: float) -> tuple[Array, Array]:
         """[m], [m] where the deviance crosses `threshold` below and above `best`, which must lie under it.
 
-        Newton's method from outside, where a convex function is approached monotonically.
+        A parabola where every row is exact; else Newton's method from outside, where a convex function is
+        approached monotonically.
         """
         shape = self._shape(theta)
+        if self.rows.exact.all():
+            weight = float((self.rows.standard_deviations(self.sigma) ** -2.0).sum())
+            half = np.sqrt(np.maximum(threshold - self._value(best, shape), 0.0) / weight)
+            return best - half, best + half
         return self._outside_in(shape, best, threshold, -1.0), self._outside_in(shape, best, threshold, 1.0)
 
     def _shape(self, theta: Array) -> Array:

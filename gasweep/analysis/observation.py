@@ -82,6 +82,6 @@ class Observation:
 
 
 def _check(name: str, value: object, constraint: str, *, zero: bool = False) -> None:
-    number = float(value) if isinstance(value, Real) and not isinstance(value, bool) else math.nan
+    number = math.nan if isinstance(value, bool) or not isinstance(value, Real) else float(value)
     if not math.isfinite(number) or number < 0 or (number == 0 and not zero):
         raise ValueError(f"{name}: {value!r} {constraint}")

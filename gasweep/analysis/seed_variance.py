@@ -98,12 +98,23 @@ def pure_error(rows: Rows) -> PureError:
     if intervals.any():
         floor = max(MIN_SIGMA, 0.1 * float(np.median(rows.spacing[intervals])))
         return PureError(sigma=_mean_sigma(rows, floor), degrees_of_freedom=freedom)
+    inside = rows.select(_usable(rows)[rows.group])
+    if inside.exact.all() and not inside.extra.any():
+        return PureError(sigma=_pooled(inside, freedom), degrees_of_freedom=freedom)
 
     def loss(log_sigma: float) -> float:
         return -float(restricted_likelihood(rows, np.array([math.exp(log_sigma)]))[0])
 
     found = minimize_scalar(loss, bounds=(math.log(MIN_SIGMA), math.log(3.0)), method="bounded")
     return PureError(sigma=math.exp(float(found.x)), degrees_of_freedom=freedom)
+
+
+def _pooled(rows: Rows, freedom: int) -> float:
+    """What restricted maximum likelihood comes to where all rows are exact."""
+    weight = 1.0 / rows.scale
+    mean = np.bincount(rows.group, weights=weight * rows.low) / np.bincount(rows.group, weights=weight)
+    squares = float((weight * (rows.low - mean[rows.group]) ** 2).sum())
+    return max(math.sqrt(squares / freedom), MIN_SIGMA)
 
 
 def _mean_sigma(rows: Rows, floor: float) -> float:

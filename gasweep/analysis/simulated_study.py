@@ -46,6 +46,7 @@ class Scenario:
     critical_batch_size: float = 128.0
     seed_sd: float = 0.05
     spread_ratio: float = 1.0
+    seed_correlation: float = 0.0
     between_sd: float = 0.0
     evaluation: str = "exact"
     spacing: float = 0.05
@@ -86,6 +87,8 @@ def simulate(scenario: Scenario, generator: np.random.Generator) -> SimulatedStu
     runs: list[StudyRun] = []
     grid_offset = generator.uniform(-0.5, 0.5)
     min_steps = scenario.min_steps * math.exp(generator.uniform(0.0, math.log(2.0)))
+    common = math.sqrt(scenario.seed_correlation) * generator.standard_normal(scenario.num_seeds)
+    own = math.sqrt(1.0 - scenario.seed_correlation)
     for index, batch in enumerate(scenario.batch_sizes):
         between = scenario.between_sd * generator.standard_normal()
         spread = scenario.seed_spread(index)
@@ -94,7 +97,7 @@ def simulate(scenario: Scenario, generator: np.random.Generator) -> SimulatedStu
         for rate in _rates(scenario, grid_offset, centre):
             excess = _log_excess(scenario, rate / best_rate)
             for seed in range(scenario.num_seeds):
-                noise = between + spread * generator.standard_normal()
+                noise = between + spread * (common[seed] + own * generator.standard_normal())
                 if generator.random() < scenario.outlier_chance:
                     noise += math.log(10.0)
                 run = StudyRun(batch_size=batch, learning_rate=rate, seed=seed)
