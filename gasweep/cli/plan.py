@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 from collections import Counter
+from typing import Any
 
 from gasweep.cli.output import print_json, print_lines, print_table
 from gasweep.cli.prepare import Prepared, prepare
@@ -18,6 +19,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--check-model", action="store_true", help="also build the model and warn of what couples examples"
     )
+    parser.add_argument(
+        "--memory", action="store_true", help="also count what a rank will hold in each layout"
+    )
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
 
 
@@ -28,13 +32,29 @@ def main(arguments: argparse.Namespace) -> int:
         from gasweep.training.verify.model_check import model_warnings
 
         warnings = model_warnings(prepared.config)
+    memory: list[dict[str, Any]] | None = None
+    if arguments.memory:
+        from gasweep.cli.plan_memory import predict_layouts
+
+        memory = predict_layouts(prepared.plan)
     if arguments.json:
         answer = prepared.plan.to_dict()
-        print_json({**answer, "notes": [*answer["notes"], *warnings]})
+        more = {} if memory is None else {"memory": memory}
+        print_json({**answer, "notes": [*answer["notes"], *warnings], **more})
         return 0
     _print(prepared)
     print_lines(warnings)
+    if memory is not None:
+        _print_memory(memory)
     return 0
+
+
+def _print_memory(memory: list[dict[str, Any]]) -> None:
+    from gasweep.cli.plan_memory import HEADER, memory_notes, memory_table
+
+    print_lines([""])
+    print_table(HEADER, memory_table(memory))
+    print_lines(memory_notes(memory))
 
 
 def _print(prepared: Prepared) -> None:

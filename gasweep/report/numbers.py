@@ -78,5 +78,28 @@ def duration(seconds: float) -> str:
     return f"{seconds / 3600:.3g} h" if seconds < 48 * 3600 else f"{seconds / 86400:.3g} d"
 
 
+def size(num_bytes: float | None) -> str:
+    """
+    >>> size(7454760), size(12), size(None)
+    ('7.45 MB', '12 B', '-')
+    """
+    if num_bytes is None:
+        return "-"
+    value = float(num_bytes)
+    for unit in ("B", "kB", "MB"):
+        if value < 1000:
+            return f"{value:.3g} {unit}"
+        value /= 1000
+    return f"{value:.3g} GB"
+
+
+def percent(fraction: float | None) -> str:
+    """
+    >>> percent(0.375), percent(None)
+    ('37.5%', '-')
+    """
+    return "-" if fraction is None else f"{fraction:.1%}"
+
+
 def _bound(value: float | None) -> str:
     return "?" if value is None else number(value)
