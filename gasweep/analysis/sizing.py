@@ -17,11 +17,15 @@ LARGE_BATCH = 2048  # examples; Goyal et al. 2017 needed a warm-up from about he
 
 @dataclass(frozen=True, kw_only=True)
 class Baseline:
-    """A learning rate known to be good, and the effective batch size it is known at."""
+    """A learning rate known to be good, and the effective batch size it is known at.
+
+    source: how it is known, for the reasons; may be empty.
+    """
 
     learning_rate: float
     effective_batch_size: int
     warmup_optimizer_steps: int = 0
+    source: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,6 +73,7 @@ def size_run(
     optimizer: str = "sgd",
     baseline: Baseline | None = None,
     critical_batch_size: float | None = None,
+    rule: str | None = None,
     beta2: float = 0.999,
     epoch_examples: int | None = None,
     planned_optimizer_steps: float | None = None,
@@ -79,6 +84,7 @@ def size_run(
     allow_incomplete_groups: True keeps B exact with smaller last groups when b·N does not divide it; False
         moves B to the nearest multiple of b·N, and says so.
     critical_batch_size: where linear scaling of the rate ends (SGD); None leaves it linear throughout.
+    rule: how the user scales rates (see `scaled_learning_rate`); None chooses by the optimizer.
     epoch_examples: D, for the warm-up of SGD.
     planned_optimizer_steps: how long the run will be; a warm-up beyond 5 % of it would show in the steps.
 
@@ -93,7 +99,7 @@ def size_run(
     b = _micro_batch(total, largest_micro_batch_size, world_size, reasons)
     reasons.append(f"N = {world_size} ranks: as many as there are")
     total, steps, incomplete = _accumulation(total, b, world_size, allow_incomplete_groups, reasons)
-    rate = _learning_rate(total, optimizer, baseline, critical_batch_size, reasons)
+    rate = _learning_rate(total, optimizer, baseline, critical_batch_size, rule, reasons)
     warmup = _warmup(rate, optimizer, baseline, beta2, epoch_examples, total, reasons)
     warmup = _at_most_5_percent(warmup, planned_optimizer_steps, reasons)
     warnings = [] if warmup else _large_batch_warning(total, rate, baseline)
@@ -148,12 +154,15 @@ def _learning_rate(
     optimizer: str,
     baseline: Baseline | None,
     critical_batch_size: float | None,
+    rule: str | None,
     reasons: list[str],
 ) -> float | None:
     if baseline is None:
         reasons.append("learning rate: no baseline given (a rate known to be good, with its batch size)")
         return None
-    if optimizer != "sgd":
+    if rule is not None:
+        why = f"{rule} scaling, as the config's learning_rate_scaling says"
+    elif optimizer != "sgd":
         rule, why = "sqrt", f"{optimizer}: square-root scaling (Malladi et al. 2022)"
     elif critical_batch_size is not None:
         rule = "knee"
@@ -168,7 +177,10 @@ def _learning_rate(
         knee_batch_size=None if critical_batch_size is None else max(1, round(critical_batch_size)),
     )
     start = f"{baseline.learning_rate:g} at B = {baseline.effective_batch_size}"
-    reasons.append(f"learning rate = {rate:.4g}: {why}, from {start}")
+    if baseline.source:
+        start += f" ({baseline.source})"
+    how = "unscaled" if rate == baseline.learning_rate else why
+    reasons.append(f"learning rate = {rate:.4g}: {how}, from {start}")
     return rate
 
 

@@ -5,16 +5,14 @@ to be good. Every quantity is a flag; what is not given comes from the sweep, th
 from __future__ import annotations
 
 import argparse
-from dataclasses import dataclass
 from pathlib import Path
 
-from gasweep.analysis.estimate import Estimate
 from gasweep.analysis.sizing import Baseline, Sizing, size_run
 from gasweep.cli.output import print_json, print_lines
 from gasweep.cli.prepare import Prepared, prepare
+from gasweep.cli.size_sweep import SweepAnswer, sweep_answer
 from gasweep.config.load import config_to_dict, config_to_yaml, parse_sweep_config
 from gasweep.errors import ConfigError
-from gasweep.results.directory import JOURNAL_FILE
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -42,10 +40,9 @@ def main(arguments: argparse.Namespace) -> int:
     if arguments.out and prepared is None:
         raise ConfigError("--out needs a CONFIG to start from; give one")
     notes: list[str] = []
-    law = _fitted(arguments, prepared, notes)
-    knee: float | None = arguments.critical_batch_size
-    if knee is None and law is not None:
-        knee = law.critical_batch_size
+    found = sweep_answer(prepared.directory) if prepared else None
+    knee = _knee(arguments, found, notes)
+    scaling = prepared.config.learning_rate_scaling if prepared else None
     total = _batch(arguments, knee, notes)
     sizing = size_run(
         effective_batch_size=total,
@@ -53,11 +50,12 @@ def main(arguments: argparse.Namespace) -> int:
         world_size=_world_size(arguments, prepared),
         allow_incomplete_groups=not arguments.nearest,
         optimizer=arguments.optimizer or (prepared.config.optimizer.name if prepared else "sgd"),
-        baseline=_baseline(arguments, prepared),
-        critical_batch_size=knee,
+        baseline=_baseline(arguments, prepared, found, total),
+        critical_batch_size=scaling.knee_batch_size if scaling and scaling.rule == "knee" else knee,
+        rule=scaling.rule if scaling and scaling.rule != "none" else None,
         beta2=prepared.config.optimizer.betas[1] if prepared else 0.999,
         epoch_examples=arguments.dataset_examples,
-        planned_optimizer_steps=law.steps(total) if law else None,
+        planned_optimizer_steps=found.steps(total) if found else None,
     )
     if arguments.out and prepared is not None:
         _write(sizing, prepared, Path(arguments.out))
@@ -68,35 +66,13 @@ def main(arguments: argparse.Namespace) -> int:
     return 0
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Law:
-    """What a sweep found for its hardest target; the lower bound where that is all it found."""
-
-    critical_batch_size: float | None
-    min_steps: float | None
-
-    def steps(self, batch_size: int) -> float | None:
-        if self.critical_batch_size is None or self.min_steps is None:
-            return None
-        return self.min_steps * (1 + self.critical_batch_size / batch_size)
-
-
-def _fitted(arguments: argparse.Namespace, prepared: Prepared | None, notes: list[str]) -> _Law | None:
+def _knee(arguments: argparse.Namespace, found: SweepAnswer | None, notes: list[str]) -> float | None:
     if arguments.critical_batch_size is not None:
-        _positive("--critical-batch-size", arguments.critical_batch_size)
+        return _positive("--critical-batch-size", arguments.critical_batch_size)
+    if found is None:
         return None
-    if prepared is None or not (prepared.directory / JOURNAL_FILE).is_file():
-        return None
-    from gasweep.cli.answer import answer_of
-
-    targets = answer_of(prepared.directory, plot=False).to_dict()["targets"]
-    if not targets:
-        return None
-    hardest = targets[-1]
-    estimate = Estimate(**hardest["critical_batch_size"])
-    notes.append(f"B_crit of {prepared.directory} for {hardest['target']}: {estimate} examples")
-    known = estimate.value if estimate.value is not None else estimate.low
-    return _Law(critical_batch_size=known, min_steps=hardest["min_steps"]["value"])
+    notes.append(found.note)
+    return found.critical_batch_size
 
 
 def _batch(arguments: argparse.Namespace, knee: float | None, notes: list[str]) -> int:
@@ -147,13 +123,20 @@ def _world_size(arguments: argparse.Namespace, prepared: Prepared | None) -> int
     return max(point.layout.world_size for point in prepared.plan.points)
 
 
-def _baseline(arguments: argparse.Namespace, prepared: Prepared | None) -> Baseline | None:
+def _baseline(
+    arguments: argparse.Namespace, prepared: Prepared | None, found: SweepAnswer | None, total: int
+) -> Baseline | None:
+    """What is given comes first, then what the sweep found, then the config's base."""
     rate, base = arguments.learning_rate, arguments.base_batch_size
     if (rate is None) != (base is None):
         raise ConfigError(
             "--learning-rate and --base-batch-size belong together: a rate is good at some batch"
         )
     warmup = prepared.config.schedule.warmup_optimizer_steps if prepared else 0
+    if rate is None and found is not None:
+        swept = found.baseline(total, warmup_optimizer_steps=warmup)
+        if swept is not None:
+            return swept
     if rate is None and prepared is not None:
         scaling = prepared.config.learning_rate_scaling
         rate, base = scaling.base_learning_rate, scaling.base_batch_size
@@ -189,6 +172,8 @@ def _write(sizing: Sizing, prepared: Prepared, path: Path) -> None:
     data["sweep"]["incomplete_groups"] = sizing.incomplete_groups
     data["sweep"]["directory"] = None
     data["schedule"]["warmup_optimizer_steps"] = sizing.warmup_optimizer_steps
+    # The rate is final; a rule left on would scale nothing, and `plan` would say so.
+    data["learning_rate_scaling"]["rule"] = "none"
     path.write_text(config_to_yaml(parse_sweep_config(data)))
 
 
