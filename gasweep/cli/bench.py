@@ -14,11 +14,15 @@ from gasweep.cli.display import open_display
 from gasweep.cli.output import print_json, print_lines, print_table
 from gasweep.cli.prepare import prepare
 from gasweep.errors import ConfigError
+from gasweep.report.numbers import percent, size
 from gasweep.results.bench import BenchPoint, bench_points, check_model
 from gasweep.results.reader import JournalReader
 
 if TYPE_CHECKING:
     from gasweep.results.bench import ModelCheck
+
+SPLIT_PARTS = ("data", "compute", "optimizer", "exposed_communication")
+SPLIT_HEADER = ["b x N x G", "data", "compute", "optimizer", "exposed comm.", "MFU", "tokens/s"]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -70,6 +74,8 @@ def _print(points: Sequence[BenchPoint], directory: Path) -> None:
     header = ["b x N x G", "B", "ms/step", "5–95 %", "examples/s", "wire/step", "bytes saved", "time saved"]
     print_lines(["", "no_sync against a sync on every micro-step, per optimizer step"])
     print_table([*header, "peak memory", "strategy"], [_row(point) for point in points])
+    print_lines(["", "where the milliseconds of an optimizer step go"])
+    print_table([*SPLIT_HEADER, "strategy"], [_split_row(point) for point in points])
     print_lines([""])
     for axes, check in _checks(points):
         name = "".join(f" {path}={value}" for path, value in axes.items())
@@ -84,15 +90,37 @@ def _row(point: BenchPoint) -> list[str]:
     return [
         layout,
         f"{own['effective_batch_size']:,}",
-        f"{own['seconds_per_optimizer_step'] * 1e3:.2f}",
-        f"{low * 1e3:.2f}–{high * 1e3:.2f}",
+        _milliseconds(own["seconds_per_optimizer_step"]),
+        f"{_milliseconds(low)}–{_milliseconds(high)}",
         f"{own['examples_per_s']:,.0f}",
-        _size(own["bytes_per_optimizer_step"]),
-        _percent(own["bytes_saved_fraction"]),
-        _percent(own["seconds_saved_fraction"]),
-        _size(own["peak_memory_bytes"]),
-        " ".join([str(own["strategy"]), *(f"{path}={v}" for path, v in own["axes"].items())]),
+        size(own["bytes_per_optimizer_step"]),
+        percent(own["bytes_saved_fraction"]),
+        percent(own["seconds_saved_fraction"]),
+        size(own["peak_memory_bytes"]),
+        _setting(own),
     ]
+
+
+def _split_row(point: BenchPoint) -> list[str]:
+    """Parts as `measure_split` tells them; exposed: communication that nothing overlaps."""
+    own = point.to_dict()
+    parts = own["seconds_split"]
+    tokens = own["tokens_per_s"]
+    return [
+        "x".join(str(n) for n in point.run.spec["layout"].values()),
+        *(_milliseconds(parts.get(name)) for name in SPLIT_PARTS),
+        percent(own["mfu"]),
+        "-" if tokens is None else f"{tokens:,.0f}",
+        _setting(own),
+    ]
+
+
+def _setting(own: dict[str, Any]) -> str:
+    return " ".join([str(own["strategy"]), *(f"{path}={value}" for path, value in own["axes"].items())])
+
+
+def _milliseconds(seconds: float | None) -> str:
+    return "-" if seconds is None else f"{seconds * 1e3:.2f}"
 
 
 def _model_line(check: ModelCheck, name: str) -> str:
@@ -104,18 +132,3 @@ def _model_line(check: ModelCheck, name: str) -> str:
         f"{found['median_error']:.1%}, largest {found['max_error']:.1%}; "
         f"{found['num_inside_interval']} of {found['num_held_out']} inside their 95 % interval"
     )
-
-
-def _size(num_bytes: int | None) -> str:
-    if num_bytes is None:
-        return "-"
-    value = float(num_bytes)
-    for unit in ("B", "kB", "MB"):
-        if value < 1000:
-            return f"{value:.3g} {unit}"
-        value /= 1000
-    return f"{value:.3g} GB"
-
-
-def _percent(fraction: float | None) -> str:
-    return "-" if fraction is None else f"{fraction:.1%}"

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gasweep.analysis.cost import GridPoint, StepTime
+from gasweep.results.noise_course import NoiseCourse
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,11 +56,13 @@ class StudySection:
     """One setting of the extra grid axes: `fit`'s JSON object, and the layouts of the grid under it.
 
     label: the setting, e.g. "task.width=64"; empty when there are no extra axes.
+    noise: the noise scale along training, one run for each batch size that measured it.
     """
 
     study: dict[str, Any]
     layouts: tuple[Layout, ...] = ()
     label: str = ""
+    noise: tuple[NoiseCourse, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,6 +73,7 @@ class ReportData:
     worker: what one rank runs on, for units: "GPU", or "worker" where there are none.
     environments: one dict (name -> value) for each distinct machine that ran attempts.
     notes: sentences about the sweep as a whole (what is unfinished, what changed on the way).
+    layout_costs: a point of `gasweep bench --json` for each probed layout.
     """
 
     name: str
@@ -82,3 +86,4 @@ class ReportData:
     config_yaml: str = ""
     environments: tuple[dict[str, str], ...] = ()
     notes: tuple[str, ...] = field(default=())
+    layout_costs: tuple[dict[str, Any], ...] = field(default=())

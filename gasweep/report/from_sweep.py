@@ -13,7 +13,9 @@ from gasweep.config.plan import plan_sweep
 from gasweep.errors import GasweepError
 from gasweep.report.data import Collapse, ReportData, RunRow, StudySection
 from gasweep.report.sweep_layouts import sweep_layouts
+from gasweep.results.bench import bench_points
 from gasweep.results.directory import SWEEP_FILE
+from gasweep.results.noise_course import NoiseCourse, noise_courses
 from gasweep.results.queries import SettingReport, fit_sweep, stored_config, stored_targets
 from gasweep.results.reader import JournalReader
 from gasweep.results.records import RunResult
@@ -46,6 +48,7 @@ def read_report(directory: Path, *, now: datetime | None = None) -> ReportData:
             config_yaml=_config_text(directory),
             environments=_environments(results),
             notes=tuple(_notes(reader, runs)),
+            layout_costs=tuple(point.to_dict() for point in bench_points(reader)),
         )
 
 
@@ -62,13 +65,17 @@ def _sections(
     Without a target there are no studies, but layouts to show all the same.
     """
     sections = []
-    studies = [(report.setting.axes, report.to_dict()) for report in reports] or [({}, {"targets": []})]
-    for shared, study in studies:
+    studies = [(report.setting.axes, report.to_dict(), _noise(reader, report)) for report in reports]
+    for shared, study, noise in studies or [({}, {"targets": []}, ())]:
         for axes in _probe_axes(reader, shared) or [shared]:
             label = ", ".join(f"{path}={value}" for path, value in axes.items())
             layouts = sweep_layouts(reader, results, axes=axes)
-            sections.append(StudySection(study=study, layouts=layouts, label=label))
+            sections.append(StudySection(study=study, layouts=layouts, label=label, noise=noise))
     return sections
+
+
+def _noise(reader: JournalReader, report: SettingReport) -> tuple[NoiseCourse, ...]:
+    return tuple(noise_courses(reader, report.report.targets, report.setting.runs))
 
 
 def _probe_axes(reader: JournalReader, shared: dict[str, Any]) -> list[dict[str, Any]]:

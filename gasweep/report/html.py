@@ -10,7 +10,9 @@ from string import Template
 
 from gasweep.report import controls, sections
 from gasweep.report.data import ReportData
+from gasweep.report.layout_costs import layout_costs
 from gasweep.report.markup import escape, json_script
+from gasweep.report.noise import noise, noise_link
 from gasweep.report.payload import build_payload
 from gasweep.report.targets import shown_targets
 
@@ -23,6 +25,7 @@ SCRIPTS = (
     "curves.js",
     "knee.js",
     "rates.js",
+    "noise.js",
     "compose.js",
     "stage.js",
     "cost.js",
@@ -64,8 +67,11 @@ def _parts(data: ReportData) -> dict[str, str]:
         "answer": sections.answer(data, targets),
         "curves": sections.curves(targets),
         "rates": sections.rates() if targets else "",
+        "noise": noise(targets),
+        "noise_link": noise_link(targets),
         "compose": controls.compose(),
         "cost": controls.cost(data.worker, sections.fronts(targets, worker=data.worker)) if targets else "",
+        "layouts": layout_costs(data.layout_costs),
         "runs": sections.runs(data),
         "setup": sections.setup(data),
     }
