@@ -128,7 +128,7 @@ def compare(
         ratios.append(seconds["trainer"] / seconds["hand"])
         extra.append(seconds["trainer"] - seconds["hand"])
         base.append(seconds["hand"])
-    low, high = _median_interval(ratios)
+    low, high = median_interval(ratios)
     return {
         "width": width,
         "layout": "x".join(map(str, layout)),
@@ -150,7 +150,7 @@ def _seconds(step: Callable[[], object], count: int, clock: Callable[[], float])
     return (clock() - started) / count
 
 
-def _median_interval(values: list[float]) -> tuple[float, float]:
+def median_interval(values: list[float]) -> tuple[float, float]:
     """95 % interval of the median from order statistics (binomial, normal approximation)."""
     ordered = sorted(values)
     reach = 0.98 * math.sqrt(len(ordered))
