@@ -20,6 +20,7 @@ from gasweep.analysis.seed_variance import (
     pure_error,
     summarise_groups,
 )
+from gasweep.analysis.spread_trend import SpreadTrend, follow_trend, spread_trend
 
 MISFIT_SIGNIFICANCE = {1: 0.02, 2: 0.07, 3: 0.15}
 """Lack of fit is believed below this p-value, by its degrees of freedom; 0.2 beyond those listed."""
@@ -84,7 +85,9 @@ def measure_spread(rows: Rows) -> tuple[SeedSpread, list[Basis]]:
     the others by themselves belongs to the answer too.
     Requires: two batch sizes with a seed known from both sides, and three such seeds.
     """
-    spread, summary = _two_sided_spread(rows)
+    trend = spread_trend(rows)
+    rows = follow_trend(rows, trend)
+    spread, summary = _two_sided_spread(rows, trend)
     found = find_contradiction(
         rows,
         summary,
@@ -113,9 +116,10 @@ def _basis(rows: Rows, summary: GroupSummary, spread: SeedSpread) -> Basis:
     return Basis(rows=rows, seed_sd=spread.seed_sd, degrees_of_freedom=spread.degrees_of_freedom)
 
 
-def _two_sided_spread(rows: Rows) -> tuple[SeedSpread, GroupSummary]:
+def _two_sided_spread(rows: Rows, trend: SpreadTrend) -> tuple[SeedSpread, GroupSummary]:
     """From the batch sizes with a seed known from both sides, and their summary."""
     pure = pure_error(rows)
+    pure_freedom = max(1.0, pure.degrees_of_freedom - trend.degrees_of_freedom)
     summary = summarise_groups(rows, pure.sigma or 0.1)
     usable = summary.usable
     log_batch, mean, shared = rows.log_batch[usable], summary.mean[usable], rows.shared[usable]
@@ -128,11 +132,11 @@ def _two_sided_spread(rows: Rows) -> tuple[SeedSpread, GroupSummary]:
     residual = fit_hyperbola(log_batch, mean, variance).residual
     squares = float((residual**2 / variance).sum())
     if freedom == 0:
-        return _spread(pure.sigma, 0.0, pure.degrees_of_freedom, None), summary
-    p_value = float(f_distribution.sf(squares / freedom, freedom, pure.degrees_of_freedom))
+        return _spread(pure.sigma, 0.0, pure_freedom, None), summary
+    p_value = float(f_distribution.sf(squares / freedom, freedom, pure_freedom))
     if p_value >= MISFIT_SIGNIFICANCE.get(freedom, 0.2):
-        total = pure.degrees_of_freedom + freedom
-        sigma = pure.sigma * math.sqrt((pure.degrees_of_freedom + squares) / total)
+        total = pure_freedom + freedom
+        sigma = pure.sigma * math.sqrt((pure_freedom + squares) / total)
         return _spread(sigma, 0.0, total, p_value), summary
     tau_squared = _between(log_batch, mean, variance, freedom)
     return _spread(pure.sigma, math.sqrt(tau_squared), freedom, p_value), summary
@@ -147,7 +151,7 @@ def _between(log_batch: Array, mean: Array, variance: Array, freedom: int) -> fl
     return tau_squared
 
 
-def _spread(seed_sd: float, between_sd: float, freedom: int, p_value: float | None) -> SeedSpread:
+def _spread(seed_sd: float, between_sd: float, freedom: float, p_value: float | None) -> SeedSpread:
     return SeedSpread(
         seed_sd=seed_sd, between_sd=between_sd, degrees_of_freedom=float(freedom), misfit_p_value=p_value
     )
