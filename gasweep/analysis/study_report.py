@@ -10,6 +10,7 @@ from gasweep.analysis.estimate import Estimate
 from gasweep.analysis.fit import FitResult
 from gasweep.analysis.learning_rate_choice import RateChoice, RateTrial
 from gasweep.analysis.learning_rate_curve import RateShift
+from gasweep.analysis.noise_scale_ratio import noise_scale_ratio
 from gasweep.analysis.observation import Observation
 from gasweep.analysis.outlier_seeds import OutlierSeed
 from gasweep.analysis.steps_summary import scale_estimate, summarise_steps
@@ -89,6 +90,7 @@ class TargetReport:
             "critical_batch_size_20pct": self.fit.critical_batch_size_20pct.to_dict(),
             "critical_batch_size_20pct_base": self.fit.base_batch_size,
             "noise_scale": self.noise_scale.to_dict(),
+            "noise_scale_ratio": noise_scale_ratio(self.noise_scale, self.fit.critical_batch_size).to_dict(),
             "spread": spread.to_dict() if spread else None,
             "flags": list(self.flags),
             "outliers": [outlier.to_dict() for outlier in self.outliers],

@@ -17,6 +17,7 @@ from gasweep.report.data import Layout, ReportData, RunRow, StudySection
 from gasweep.report.markup import json_script
 from gasweep.report.study_view import ObservationView, RateView, TargetView
 from gasweep.report.targets import ShownTarget, shown_targets
+from gasweep.results.noise_course import NoiseCourse
 
 NUM_LAW_POINTS = 97
 MAX_TEXT = 240
@@ -70,6 +71,11 @@ class Limits:
         return max(4000 // max(self.num_targets, 1), 100)
 
     @property
+    def courses(self) -> int:
+        """Batch sizes whose noise scale is drawn along training."""
+        return min(max(48 // max(self.num_targets, 1), 2), 12)
+
+    @property
     def families(self) -> int:
         """(b, N) families whose wall-clock follows the slider."""
         return min(max(96 // max(self.num_targets, 1), 4), 24)
@@ -88,6 +94,24 @@ def _section(section: StudySection, limits: Limits) -> dict[str, Any]:
         "layouts": [_layout(layout) for layout in section.layouts[: limits.layouts]],
         "memory": _memory(section.layouts),
         "families": step_time_table(section.layouts).families[: limits.families],
+        "noise": [_course(course) for course in section.noise[: limits.courses]],
+    }
+
+
+def _course(course: NoiseCourse) -> dict[str, Any]:
+    """points: [optimizer step, examples, loss, noise scale, its low, its high]."""
+    return {
+        "B": short(course.effective_batch_size),
+        "learning_rate": short(course.learning_rate),
+        "points": [
+            [
+                point.optimizer_step,
+                point.contributions,
+                short(point.loss),
+                *_estimate(point.window.noise_scale)[:3],
+            ]
+            for point in course.points
+        ],
     }
 
 

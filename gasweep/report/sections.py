@@ -24,6 +24,7 @@ FACTS = (
         "steps are 1.2 × perfect scaling",
     ),
     ("noise_scale", "Noise scale", "tr Σ / |G|², from gradients alone"),
+    ("noise_scale_ratio", "Noise scale / B_crit", "two quantities: neither stands for the other"),
 )
 
 
@@ -153,7 +154,7 @@ def _answer_panel(title: str, view: TargetView) -> Markup:
     facts = [
         _fact(label, getattr(view, name), text, said=critical.reason)
         for name, label, text in FACTS
-        if name != "noise_scale" or getattr(view, name).reason != "not measured"
+        if view.has_noise_scale or not name.startswith("noise_scale")
     ]
     flags = tag("ul", *(tag("li", flag) for flag in view.flags), class_="flags") if view.flags else ""
     return join([tag("div", headline, tag("dl", *facts, class_="facts"), class_="answer"), flags])

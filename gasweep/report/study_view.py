@@ -82,9 +82,15 @@ class TargetView:
     min_examples: Estimate
     critical_batch_size_20pct: Estimate
     noise_scale: Estimate
+    noise_scale_ratio: Estimate
     flags: tuple[str, ...]
     observations: tuple[ObservationView, ...]
     law: SampledLaw | None
+
+    @property
+    def has_noise_scale(self) -> bool:
+        """Whether gradients were measured where the target was reached, resolved or not."""
+        return self.noise_scale.reason not in ("not measured", UNKNOWN.reason)
 
 
 def read_study(study: dict[str, Any]) -> list[TargetView]:
@@ -104,6 +110,7 @@ def _target(entry: dict[str, Any]) -> TargetView:
         min_examples=_estimate(entry.get("min_examples")),
         critical_batch_size_20pct=_estimate(entry.get("critical_batch_size_20pct")),
         noise_scale=_estimate(entry.get("noise_scale")),
+        noise_scale_ratio=_estimate(entry.get("noise_scale_ratio")),
         flags=tuple(entry.get("flags") or ()),
         observations=tuple(observations),
         law=SampledLaw(samples) if samples else None,

@@ -15,6 +15,7 @@ NAMES = (
     ("critical_batch_size_20pct", "B at 20 % overhead (examples)"),
     ("noise_scale", "noise scale (examples)"),
 )
+RATIO = ("noise_scale_ratio", "noise scale / B_crit")
 
 
 def collapse_lines(*, num_points: int, num_runs: int, num_probes: int, num_infeasible: int = 0) -> list[str]:
@@ -46,7 +47,33 @@ def estimate_lines(study: dict[str, Any]) -> list[str]:
         lines.append(f"target {view.target} (95 % intervals)")
         lines += [f"  {label:<30} {text}" for label, text in _estimates(view)]
         lines += [f"  ! {flag}" for flag in view.flags]
-    return lines
+    return lines + _noise_lines(read_study(study))
+
+
+def noise_rows(views: Sequence[TargetView]) -> list[list[str]]:
+    """The cells under `NOISE_HEADER`, for the targets whose gradients were measured."""
+    return [
+        [
+            view.target,
+            numbers.estimate(view.critical_batch_size),
+            numbers.estimate(view.noise_scale),
+            numbers.estimate(view.noise_scale_ratio),
+        ]
+        for view in views
+        if view.has_noise_scale
+    ]
+
+
+NOISE_HEADER = ("target", "B_crit", "noise scale", "noise scale / B_crit")
+
+
+def _noise_lines(views: Sequence[TargetView]) -> list[str]:
+    """Both side by side over several targets; one target's stand together already."""
+    rows = noise_rows(views)
+    if len(rows) < 2:
+        return []
+    heading = "noise scale beside B_crit, in examples (two quantities; neither stands for the other)"
+    return ["", heading, *text_table(NOISE_HEADER, rows)]
 
 
 STEPS_HEADER = ("B", "steps", "seeds' range", "examples", "learning rate", "reached", "note")
@@ -80,7 +107,8 @@ def _note(observation: ObservationView) -> str:
 
 
 def _estimates(view: TargetView) -> list[tuple[str, str]]:
-    return [(label, numbers.estimate(getattr(view, name))) for name, label in NAMES]
+    names = [*NAMES, RATIO] if view.has_noise_scale else NAMES
+    return [(label, numbers.estimate(getattr(view, name))) for name, label in names]
 
 
 def text_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:

@@ -38,13 +38,11 @@ def noise_scale_at_target(
     if chosen is None or target.rule is None:
         return _unknown("no learning rate reached the target")
     steps: list[Measured] = []
-    for run_id, run in runs.items():
-        if (run.batch_size, run.learning_rate) == chosen:
-            steps += _around_crossing(reader, run_id, run, target.rule)
-    if not steps:
-        return _unknown("not measured")
     try:
-        return noise_scale(steps).noise_scale
+        for run_id, run in runs.items():
+            if (run.batch_size, run.learning_rate) == chosen:
+                steps += _around_crossing(reader, run_id, run, target.rule)
+        return noise_scale(steps).noise_scale if steps else _unknown("not measured")
     except MeasurementError as error:
         return _unknown(str(error))
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, Protocol
 
+from gasweep.analysis.noise_scale_ema import SmoothedNoise
 from gasweep.config.run_spec import RunSpec
 from gasweep.results.records import EvalRecord, RunResult, StepRecord
 from gasweep.tracking.base import Tracker
@@ -61,6 +62,7 @@ class _Mirrored:
     newest: tuple[int, Row] | None = None
     steps: list[StepRecord] = field(default_factory=list)
     evaluations: list[EvalRecord] = field(default_factory=list)
+    noise: SmoothedNoise = field(default_factory=SmoothedNoise)
 
 
 def _guarded(method: Callable[Concatenate[Any, P], None]) -> Callable[Concatenate[Any, P], None]:
@@ -82,7 +84,8 @@ class MirrorTracker(Tracker):
 
     history: read when a run is opened, so that what was measured before (an earlier driver, a run that
         waited for its place) is there, and so that nothing is sent twice.
-    every_optimizer_steps: rows of other optimizer steps are left out, unless they hold an evaluation.
+    every_optimizer_steps: rows of other optimizer steps are left out, unless they hold an evaluation
+        or a measurement.
     max_open: runs open at once; further ones wait, their records kept, until one finishes.
     """
 
@@ -201,9 +204,11 @@ class MirrorTracker(Tracker):
         kept = [
             record
             for record in new_steps
-            if record.optimizer_step % self._every == 0 or record.optimizer_step in evaluated
+            if record.optimizer_step % self._every == 0
+            or record.optimizer_step in evaluated
+            or record.extra  # a measurement, however rarely steps are sent
         ]
-        for optimizer_step, row in merge_rows(kept, new_evaluations):
+        for optimizer_step, row in merge_rows(kept, new_evaluations, noise=run.noise):
             if run.newest is not None and run.newest[0] == optimizer_step:
                 row = {**run.newest[1], **row}
             else:

@@ -6,17 +6,26 @@ import dataclasses
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from gasweep.analysis.noise_scale import NoiseMeasurement
+from gasweep.analysis.noise_scale_ema import SmoothedNoise
+from gasweep.analysis.noise_scale_records import noise_measurements
 from gasweep.config.run_spec import RunSpec
 from gasweep.results.records import EvalRecord, RunResult, StepRecord
 
 Row = dict[str, float | int]
 
 
-def merge_rows(steps: Iterable[StepRecord], evaluations: Iterable[EvalRecord]) -> Iterator[tuple[int, Row]]:
-    """One row per optimizer step, in order, an evaluation beside the step it follows."""
+def merge_rows(
+    steps: Iterable[StepRecord], evaluations: Iterable[EvalRecord], *, noise: SmoothedNoise
+) -> Iterator[tuple[int, Row]]:
+    """One row per optimizer step, in order, an evaluation beside the step it follows.
+
+    noise: of the steps sent before; where |G|² averages above 0 a measured step's row holds
+        `noise_scale_smoothed` beside its own two signed parts.
+    """
     rows: dict[int, Row] = {}
     for record in steps:
-        rows[record.optimizer_step] = step_row(record)
+        rows[record.optimizer_step] = step_row(record) | _noise_row(record, noise)
     for evaluation in evaluations:
         row = rows.setdefault(evaluation.optimizer_step, _axes(evaluation))
         row.update(evaluation.metrics)
@@ -95,6 +104,15 @@ def run_summary(spec: RunSpec, result: RunResult | None, *, state: str) -> dict[
         )
         summary["throughput"] = {key: value for key, value in measured.items() if value is not None}
     return {key: value for key, value in summary.items() if value is not None}
+
+
+def _noise_row(record: StepRecord, noise: SmoothedNoise) -> Row:
+    row: Row = {}
+    for found in noise_measurements([record]):
+        smoothed = noise.update(found) if isinstance(found, NoiseMeasurement) else None
+        if smoothed is not None:
+            row["noise_scale_smoothed"] = smoothed
+    return row
 
 
 def _axes(record: StepRecord | EvalRecord) -> Row:

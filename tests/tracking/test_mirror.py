@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 import time
 
@@ -180,3 +181,24 @@ def test_the_background_thread_keeps_the_order() -> None:
     tracker.close()
     assert [step for step, _ in service.runs[0].rows] == list(range(1, 200))
     assert service.runs[0].summary is not None
+
+
+def test_a_measurement_is_sent_however_rarely_steps_are_with_its_smoothed_ratio() -> None:
+    service = FakeService()
+    tracker = MirrorTracker(service, every_optimizer_steps=10)
+    tracker.start_run(make_spec("a"))
+    counts = {"noise_num_groups": 4.0, "noise_num_examples": 32.0}
+    measured = {
+        3: {"grad_sq_norm": 1.0, "grad_noise_trace": 16.0, **counts},
+        7: {"grad_sq_norm": -0.2, "grad_noise_trace": 25.6, **counts},
+    }
+    steps = [dataclasses.replace(make_step(i), extra=measured.get(i, {})) for i in range(1, 9)]
+    tracker.log("a", steps=steps, evaluations=[])
+    tracker.close()
+    rows = dict(service.runs[0].rows)
+    assert list(rows) == [3, 7]
+    assert rows[7]["grad_sq_norm"] == -0.2
+    assert rows[3]["noise_scale_smoothed"] == pytest.approx(16.0)
+    weights = (0.95 * 0.05, 0.05)
+    expected = (weights[0] * 16.0 + weights[1] * 25.6) / (weights[0] * 1.0 + weights[1] * -0.2)
+    assert rows[7]["noise_scale_smoothed"] == pytest.approx(expected)

@@ -132,11 +132,11 @@ const LAYERS = {
     const corners = points.flatMap(([a, b], i) => (i ? [[a, points[i - 1][1]], [a, b]] : [[a, b]]));
     LAYERS.line(svg, { points: corners, cls }, scales);
   },
-  band(svg, { points, cls }, scales) {
+  band(svg, { points, cls, shade = 0 }, scales) {
     if (points.length < 2) return;
     const up = points.map(([a, low]) => [a, low]);
     const back = points.map(([a, , high]) => [a, high]).reverse();
-    shape("path", { class: `band ${cls}`, d: `${path(up, scales)}${path(back, scales).replace("M", "L")}Z` }, svg);
+    shape("path", { class: `band ${cls}`, shade, d: `${path(up, scales)}${path(back, scales).replace("M", "L")}Z` }, svg);
   },
   span(svg, { low, high, cls }, { x, left, right, top, bottom }) {
     const from = Math.min(Math.max(x(low), left), right);

@@ -10,7 +10,7 @@ function main() {
     return;
   }
   const redrawCurves = setUpCurves(data, selected);
-  const parts = [setUpKnee(data, selected, redrawCurves), setUpRates(data, selected), setUpCost(data, selected), setUpCompose(data, selected)];
+  const parts = [setUpKnee(data, selected, redrawCurves), setUpRates(data, selected), setUpNoise(data, selected), setUpCost(data, selected), setUpCompose(data, selected)];
   const update = () => {
     for (const panel of document.querySelectorAll("[data-target]")) panel.hidden = Number(panel.dataset.target) !== selected();
     for (const part of parts) part();
