@@ -1,13 +1,13 @@
 """What measuring the gradient noise costs: measured and plain optimizer steps of one run, in turn.
 
-    python experiments/noise_overhead.py [--pairs 60] [--clock cpu|wall] [--device cpu|cuda] [--json FILE]
+    python experiments/noise_overhead.py [--pairs 60] [--task NAME] [--device cpu|cuda] [--json FILE]
 
 Two trainers of the same run, one measuring, take blocks of optimizer steps in turn, in random order within
-each pair, so that whatever else the machine does falls on both. Per task: at k = 1, blocks of one step; at
-the default k, which the run finds itself in its first steps, blocks of k. Prints the median extra time of the
-measuring block relative to the plain one, with its 95 % interval from the order statistics of the pairs.
-
---clock cpu counts this thread's processor time, on which other programs weigh least; it is for CPU runs.
+each pair, so that whatever else the machine does falls on both. Per task: at k = 1, four times as many pairs
+of blocks of one step; at the default k, which the run finds itself in its first steps, blocks of k. Prints the
+median extra time of the measuring block relative to the plain one, with its 95 % interval from the order
+statistics of the pairs, by the wall clock and by this thread's processor time, on which other programs weigh
+least.
 """
 
 from __future__ import annotations
@@ -47,9 +47,17 @@ class Row:
     every: int
     pairs: int
     step_ms: float
+    clock: str
     overhead: float
     low: float
     high: float
+
+    def __str__(self) -> str:
+        percent = [f"{100 * value:+.2f}" for value in (self.overhead, self.low, self.high)]
+        return (
+            f"{self.task:14s} {self.layout:18s} step {self.step_ms:6.1f} ms  k={self.every:<3d} "
+            f"{self.pairs:4d} pairs  {self.clock:4s} {percent[0]} % [{percent[1]}, {percent[2]}]"
+        )
 
 
 def spec(name: str, *, measures: bool, every: int | None) -> RunSpec:
@@ -89,7 +97,10 @@ class Loop:
             torch.cuda.synchronize(self._device)
 
 
-def measure(name: str, *, every: int | None, pairs: int, clock: Callable[[], float], device: str) -> Row:
+CLOCKS: dict[str, Callable[[], float]] = {"wall": time.perf_counter, "cpu": time.thread_time}
+
+
+def measure(name: str, *, every: int | None, pairs: int, device: str) -> list[Row]:
     plain = Loop(spec(name, measures=False, every=None), device=device)
     measuring = Loop(spec(name, measures=True, every=every), device=device)
     observer = measuring.trainer.observer
@@ -99,27 +110,34 @@ def measure(name: str, *, every: int | None, pairs: int, clock: Callable[[], flo
     while observer.spacing is None:
         measuring.step(1)
     block = observer.spacing
-    rng, ratios, seconds = random.Random(0), [], []
-    for _ in range(pairs):
-        times = {}
-        for loop in rng.sample([plain, measuring], 2):
-            began = clock()
-            loop.step(block)
-            times[loop] = clock() - began
-        ratios.append(times[measuring] / times[plain] - 1.0)
-        seconds.append(times[plain] / block)
-    low, high = median_interval(ratios)
+    rng = random.Random(0)
+    taken = [{loop: timed(loop, block) for loop in rng.sample([plain, measuring], 2)} for _ in range(pairs)]
     layout = measuring.trainer.parts.spec.layout
-    return Row(
-        task=name,
-        layout=f"b={layout.micro_batch_size} N=1 G={layout.accumulation_steps}",
-        every=block,
-        pairs=pairs,
-        step_ms=1e3 * float(np.median(seconds)),
-        overhead=float(np.median(ratios)),
-        low=low,
-        high=high,
-    )
+    rows = []
+    for clock in CLOCKS:
+        ratios = [pair[measuring][clock] / pair[plain][clock] - 1.0 for pair in taken]
+        low, high = median_interval(ratios)
+        rows.append(
+            Row(
+                task=name,
+                layout=f"b={layout.micro_batch_size} N=1 G={layout.accumulation_steps}",
+                every=block,
+                pairs=pairs,
+                step_ms=1e3 * float(np.median([pair[plain]["wall"] / block for pair in taken])),
+                clock=clock,
+                overhead=float(np.median(ratios)),
+                low=low,
+                high=high,
+            )
+        )
+    return rows
+
+
+def timed(loop: Loop, count: int) -> dict[str, float]:
+    """Seconds of `count` optimizer steps by each clock."""
+    began = {name: clock() for name, clock in CLOCKS.items()}
+    loop.step(count)
+    return {name: clock() - began[name] for name, clock in CLOCKS.items()}
 
 
 def median_interval(values: list[float]) -> tuple[float, float]:
@@ -136,19 +154,16 @@ def main() -> None:
     )
     parser.add_argument("--pairs", type=int, default=60)
     parser.add_argument("--task", choices=tuple(TASKS), action="append")
-    parser.add_argument("--clock", choices=("cpu", "wall"), default="wall")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--json")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    clock = time.thread_time if arguments.clock == "cpu" else time.perf_counter
-    rows = []
+    rows: list[Row] = []
     for name in arguments.task or TASKS:
-        for every in (1, None):
-            rows.append(
-                measure(name, every=every, pairs=arguments.pairs, clock=clock, device=arguments.device)
-            )
-            print(rows[-1], flush=True)
+        for every, factor in ((1, 4), (None, 1)):
+            found = measure(name, every=every, pairs=factor * arguments.pairs, device=arguments.device)
+            rows += found
+            print(*found, sep="\n", flush=True)
     if arguments.json:
         with open(arguments.json, "w", encoding="utf-8") as file:
             json.dump([asdict(row) for row in rows], file, indent=1)
