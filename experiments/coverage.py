@@ -1,6 +1,6 @@
 """Does the 95 % interval of B_crit cover, and is it as narrow as it may be?
 
-    python experiments/coverage.py [--studies 300] [--seed 0] [--only TEXT] [--json FILE]
+    python experiments/coverage.py [--studies 300] [--seed 0] [--only TEXT] [--json FILE] [--bootstrap 400]
 
 Simulates studies with a planted critical batch size, fits each as `gasweep fit` would, and prints per
 scenario the share of studies whose interval covers the truth, for B_crit, S_min and E_min (a one-sided answer
@@ -8,6 +8,10 @@ covers when the truth is on its side); the median width of two-sided intervals o
 ratio to the width of a profile likelihood of the same runs, told the true seed variance and nothing of the
 error in the rates; and how often the answer was one-sided or absent. Scenarios marked * cannot identify the
 truth (too little range): one-sided answers are right there.
+
+With --bootstrap R, the scenarios with exact steps at known rates are also answered by a percentile bootstrap:
+seeds drawn R times within each batch size, the law refitted to the means. Its coverage of B_crit and the
+median ratio of its width to that of the profile likelihood are the last two columns.
 """
 
 from __future__ import annotations
@@ -16,14 +20,16 @@ import argparse
 import json
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from gasweep.analysis.confidence_region import confidence_region
 from gasweep.analysis.estimate import Estimate
+from gasweep.analysis.hyperbola import fit_hyperbola
 from gasweep.analysis.likelihood import build_rows
 from gasweep.analysis.likelihood_profile import Profile
 from gasweep.analysis.simulated_study import Scenario, simulate
@@ -46,6 +52,25 @@ class Tally:
     one_sided: float
     unknown: float
     ms_per_study: float
+    bootstrap_coverage: float | None = None
+    bootstrap_width: float | None = None
+
+    @staticmethod
+    def header() -> str:
+        return (
+            f"{'scenario':<58}{'B_crit':>7}{'S_min':>7}{'E_min':>7}{'width':>7}{'ratio':>7}{'1-sided':>9}"
+            f"{'unknown':>9}{'ms':>5}"
+        )
+
+    def __str__(self) -> str:
+        row = (
+            f"{self.name:<58}{self.coverage:>7.3f}{self.coverage_min_steps:>7.3f}"
+            f"{self.coverage_min_examples:>7.3f}{self.median_width:>7.3f}{self.width_ratio:>7.2f}"
+            f"{self.one_sided:>9.3f}{self.unknown:>9.3f}{self.ms_per_study:>5.0f}"
+        )
+        if self.bootstrap_coverage is None or self.bootstrap_width is None:
+            return row
+        return f"{row}  bootstrap {self.bootstrap_coverage:.3f}, width {self.bootstrap_width:.2f}"
 
 
 def scenarios() -> Iterator[tuple[Scenario, bool]]:
@@ -59,7 +84,7 @@ def scenarios() -> Iterator[tuple[Scenario, bool]]:
                 True,
             )
         base = Scenario(name="", num_seeds=seeds)
-        kinds = {
+        kinds: dict[str, dict[str, Any]] = {
             "noisy seeds (15 %)": {"seed_sd": 0.15, "num_batches": 8},
             "quiet seeds (1 %)": {"seed_sd": 0.01},
             "evaluated every 5 %, interpolated": {"evaluation": "interpolated"},
@@ -117,14 +142,34 @@ def reference_width(report: TargetReport, scenario: Scenario) -> float | None:
     return width if math.isfinite(width) else None
 
 
+def bootstrap_interval(
+    report: TargetReport, *, resamples: int, generator: np.random.Generator
+) -> tuple[float, float]:
+    """log B_crit at 2.5 % and 97.5 % of refits to resampled seeds; infinite where resamples have no bend."""
+    groups = [
+        np.log([item.steps or math.nan for item in batch.choice.winner.observations])
+        for batch in report.batches
+        if batch.choice.winner is not None
+    ]
+    log_batch = np.log([batch.batch_size for batch in report.batches if batch.choice.winner is not None])
+    weight = np.array([1.0 / len(group) for group in groups])
+    drawn = [
+        group[generator.integers(len(group), size=(resamples, len(group)))].mean(axis=1) for group in groups
+    ]
+    theta = np.sort([fit_hyperbola(log_batch, means, weight).theta for means in np.array(drawn).T])
+    return float(theta[round(0.025 * (resamples - 1))]), float(theta[round(0.975 * (resamples - 1))])
+
+
 def covers(estimate: Estimate, truth: float) -> bool:
     return (estimate.low is None or estimate.low <= truth) and (
         estimate.high is None or truth <= estimate.high
     )
 
 
-def measure(scenario: Scenario, studies: int, seed: int) -> Tally:
+def measure(scenario: Scenario, studies: int, seed: int, resamples: int = 0) -> Tally:
     generator = np.random.default_rng(seed)
+    resampler = np.random.default_rng([seed, 1])
+    bootstrapped: list[tuple[float, float]] = []
     covered = covered_steps = covered_examples = one_sided = unknown = 0
     widths, references = [], []
     spent = 0.0
@@ -133,6 +178,8 @@ def measure(scenario: Scenario, studies: int, seed: int) -> Tally:
         start = time.process_time()
         report = fit_study(study.runs, study.targets).targets[0]
         spent += time.process_time() - start
+        if resamples and scenario.evaluation == "exact" and scenario.learning_rates == 1:
+            bootstrapped.append(bootstrap_interval(report, resamples=resamples, generator=resampler))
         reference = reference_width(report, scenario)
         estimate = report.fit.critical_batch_size
         covered += covers(estimate, study.critical_batch_size)
@@ -148,6 +195,9 @@ def measure(scenario: Scenario, studies: int, seed: int) -> Tally:
             references.append(reference)
     width = float(np.median(widths)) if widths else math.nan
     reference_median = float(np.median(references)) if references else math.nan
+    bootstrap_coverage, bootstrap_width = _bootstrap_columns(
+        bootstrapped, math.log(scenario.critical_batch_size), width
+    )
     return Tally(
         name=scenario.name,
         studies=studies,
@@ -159,7 +209,20 @@ def measure(scenario: Scenario, studies: int, seed: int) -> Tally:
         one_sided=one_sided / studies,
         unknown=unknown / studies,
         ms_per_study=1e3 * spent / studies,
+        bootstrap_coverage=bootstrap_coverage,
+        bootstrap_width=bootstrap_width,
     )
+
+
+def _bootstrap_columns(
+    intervals: Sequence[tuple[float, float]], truth: float, width: float
+) -> tuple[float | None, float | None]:
+    """Coverage, and the median width over `width`, that of the profile likelihood in the same studies."""
+    if not intervals:
+        return None, None
+    covered = sum(low <= truth <= high for low, high in intervals) / len(intervals)
+    widths = [high - low for low, high in intervals]
+    return covered, float(np.median(widths)) / width
 
 
 def main() -> None:
@@ -171,23 +234,23 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--only", default="", help="scenarios whose name holds this text")
     parser.add_argument("--json", default=None, help="also write the table to this file")
+    parser.add_argument("--bootstrap", type=int, default=0, metavar="R", help="resamples per study")
     options = parser.parse_args()
     chosen = [scenario for scenario, _ in scenarios() if options.only in scenario.name]
     tallies = []
-    print(
-        f"{'scenario':<54}{'B_crit':>7}{'S_min':>7}{'E_min':>7}{'width':>7}{'ratio':>7}{'1-sided':>9}"
-        f"{'unknown':>9}{'ms':>5}"
-    )
+    print(Tally.header())
     with ProcessPoolExecutor(options.processes) as pool:
-        work = pool.map(measure, chosen, [options.studies] * len(chosen), [options.seed] * len(chosen))
+        count = len(chosen)
+        work = pool.map(
+            measure,
+            chosen,
+            [options.studies] * count,
+            [options.seed] * count,
+            [options.bootstrap] * count,
+        )
         for tally in work:
             tallies.append(tally)
-            print(
-                f"{tally.name:<54}{tally.coverage:>7.3f}{tally.coverage_min_steps:>7.3f}"
-                f"{tally.coverage_min_examples:>7.3f}{tally.median_width:>7.3f}{tally.width_ratio:>7.2f}"
-                f"{tally.one_sided:>9.3f}{tally.unknown:>9.3f}{tally.ms_per_study:>5.0f}",
-                flush=True,
-            )
+            print(tally, flush=True)
     if options.json:
         with open(options.json, "w", encoding="utf-8") as file:
             json.dump([asdict(tally) for tally in tallies], file, indent=1)
