@@ -4,8 +4,8 @@
 
 Two trainers of the same run, one measuring, take blocks of optimizer steps in turn, in random order within
 each pair, so that whatever else the machine does falls on both. Per task: at k = 1, four times as many pairs
-of blocks of one step; at the default k, which the run finds itself in its first steps, blocks of k. Prints the
-median extra time of the measuring block relative to the plain one, with its 95 % interval from the order
+of blocks of one step; at the default k, which the run finds itself in its first steps, blocks of k. Prints
+the median extra time of the measuring block relative to the plain one, with its 95 % interval from the order
 statistics of the pairs, by the wall clock and by this thread's processor time, on which other programs weigh
 least.
 """
