@@ -6,6 +6,7 @@ the system at once (MALLOC_MMAP_THRESHOLD_), so that the resident set follows th
 the parameters, fp32; plain SGD, which has no state.
 
 held: after a micro-step that is not the last of its optimizer step. peak: within two optimizer steps.
+predicted: the peak that `gasweep plan --memory` counts.
 
     python experiments/reshard_memory.py [--layers 8] [--width 1536] [--micro-batch-size 4] [--json]
 """
@@ -30,6 +31,7 @@ from gasweep.config.schema import StrategyOptions, SweepConfig
 from gasweep.training.advance import Stepper
 from gasweep.training.build import build_trainer
 from gasweep.training.local_ranks import LocalRanks
+from gasweep.training.memory.predict import predict_memory
 from gasweep.training.peak_memory import PeakMemory
 from gasweep.training.process import ProcessContext
 from gasweep.training.progress import RunProgress
@@ -108,7 +110,7 @@ def measure(*, width: int, layers: int, micro_batch_size: int) -> list[dict[str,
         spec = _spec(width=width, layers=layers, **chosen)
         with LocalRanks() as ranks:
             found = ranks.run(2, count_bytes, small=small.to_dict(), spec=spec.to_dict())[0]
-        rows.append({"option": label, **found})
+        rows.append({"option": label, **found, "predicted": predict_memory(spec).peak})
     return rows
 
 
@@ -146,7 +148,8 @@ def main() -> None:
     for row in rows:
         print(
             f"{row['option']:32} held {row['held'] / 1e6:7.2f} MB = {row['held'] / size:4.2f} P   "
-            f"peak {row['peak'] / 1e6:7.2f} MB = {row['peak'] / size:4.2f} P   {row['units']:>3} units"
+            f"peak {row['peak'] / 1e6:7.2f} MB = {row['peak'] / size:4.2f} P   "
+            f"predicted {row['predicted'] / size:4.2f} P   {row['units']:>3} units"
         )
 
 
