@@ -27,7 +27,9 @@ KEY_UNITS = {"samples": "examples", "tokens": "tokens", "steps": "steps"}
 
 
 def read_mlperf(path: Path, options: SourceOptions) -> tuple[list[StudyRun], list[str]]:
-    """One run per seed of each entry; seeds are numbered by their place in the list.
+    """One run per seed of each entry.
+
+    Seeds are named by their place in the list and by their entry: equal places in two lists are not one seed.
 
     Raises: SourceError naming file, entry and reason.
     """
@@ -80,8 +82,9 @@ def _run(
     name: str, batch: float, seed: int, progress: float, units: Units, options: SourceOptions
 ) -> StudyRun:
     where = f"{name} seed {seed}"
+    label = f"{seed} of {name}"
     steps = units.steps(progress, batch)
     if options.evaluation_spacing is None:
-        return StudyRun(batch_size=batch, seed=seed, steps=steps, variant=name, source=where)
+        return StudyRun(batch_size=batch, seed=label, steps=steps, variant=name, source=where)
     low = units.steps(max(progress - options.evaluation_spacing, 0.0), batch)
-    return StudyRun(batch_size=batch, seed=seed, low=low, high=steps, variant=name, source=where)
+    return StudyRun(batch_size=batch, seed=label, low=low, high=steps, variant=name, source=where)
