@@ -174,7 +174,8 @@ def spread_lines(spread: Spread) -> list[str]:
 def _percent(value: float | None, num_groups: int, advice: str) -> str:
     if value is None:
         return f"not measured ({advice})"
-    return f"{number(100 * value)} % ({num_groups} groups)"
+    text = "< 0.001" if 0 < value < 1e-5 else number(100 * value)
+    return f"{text} % ({num_groups} groups)"
 
 
 def _is_estimate(value: Any) -> bool:

@@ -139,9 +139,8 @@ def _rank(run: RunView) -> tuple[int, float]:
 
 
 def _cells(run: RunView, eta: Eta) -> dict[str, str]:
-    loss = run.loss
-    if loss is None and run.evaluation:
-        loss = next(iter(run.evaluation.values()))
+    # What the target is about, where it has been measured; else the loss of the last optimizer step.
+    loss = next(iter(run.evaluation.values())) if run.evaluation else run.loss
     left = eta.run_s(run) if run.state is RunState.RUNNING else None
     return {
         "state": f"{run.state_word}{' probe' if run.kind == 'probe' else ''}",

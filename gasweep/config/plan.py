@@ -283,4 +283,9 @@ def _notes(config: SweepConfig, axes: Axes) -> list[str]:
             "grid.learning_rate, which is absolute; use grid.learning_rate_multiplier to sweep around the "
             "scaled base"
         )
+    if config.cluster.backend == "inline" and max(axes.world_size) > 1:
+        notes.append(
+            "cluster.backend=inline has one rank: grid.world_size above 1 will be listed as infeasible; "
+            "cluster.backend=ray runs it"
+        )
     return notes

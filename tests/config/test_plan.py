@@ -277,3 +277,10 @@ def test_a_bench_runs_each_probe_that_skips_syncs_beside_one_that_does_not(base)
     assert {len(v) for k, v in pairs.items() if k.world_size > 1 and k.accumulation_steps > 1} == {2}
     assert {len(v) for k, v in pairs.items() if k.world_size == 1 or k.accumulation_steps == 1} == {1}
     assert len({probe.run_id for probe in bench.probes}) == len(bench.probes)
+
+
+def test_inline_says_before_it_runs_that_it_has_one_rank(base):
+    alone = plan(base, "cluster.backend=inline", "grid.world_size=[1]")
+    assert not alone.notes
+    (note,) = plan(base, "cluster.backend=inline", "grid.world_size=[1,2]").notes
+    assert "world_size above 1 will be listed as infeasible" in note
