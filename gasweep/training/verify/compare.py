@@ -40,7 +40,8 @@ class Pair:
     gradient_deviation: largest |difference| of a gradient element; gradient_scale: largest |element|.
     worst_parameter: whose gradient differs most beside its bound; gradient_bound: what rounding may do to it
         at the run's precision, None where random numbers were drawn or all bits are equal.
-    loss_deviation: relative. parameter_deviation: largest |difference| after the update.
+    loss_deviation: relative. parameter_deviation: largest |difference| after the update, of what has a
+        gradient (a buffer, such as a counter of batches, is no parameter).
     """
 
     first: Layout
@@ -187,7 +188,12 @@ def _pair(first: Layout, second: Layout, a: Taken, b: Taken, verdict: Verdict, b
         gradient_scale=_largest(a.gradients),
         loss_deviation=abs(a.loss - b.loss) / max(abs(a.loss), 1e-300),
         parameter_deviation=max(
-            (deviation(a.parameters[name], b.parameters.get(name)) for name in a.parameters), default=0.0
+            (
+                deviation(a.parameters[name], b.parameters.get(name))
+                for name in a.gradients
+                if name in a.parameters
+            ),
+            default=0.0,
         ),
         worst_parameter=worst,
     )
