@@ -215,16 +215,19 @@ def main() -> None:
                 continue
             if size in first_of and arguments.strategy not in (None, strategy):
                 continue
-            settings = {
-                "strategy": strategy,
-                "layout": layout,
-                "seeds": list(range(arguments.runs)),
-                "steps": arguments.steps,
-            }
-            if layout[1] == 1:
-                runs = train(ProcessContext(), **settings)
-            else:
-                runs = ranks.run(layout[1], train, **settings)[0]
+            runs: list[dict[str, Any]] = []
+            # In pieces, since ranks that do not answer for ten minutes count as lost.
+            for start in range(0, arguments.runs, 25):
+                settings = {
+                    "strategy": strategy,
+                    "layout": layout,
+                    "seeds": list(range(start, min(start + 25, arguments.runs))),
+                    "steps": arguments.steps,
+                }
+                if layout[1] == 1:
+                    runs += train(ProcessContext(), **settings)
+                else:
+                    runs += ranks.run(layout[1], train, **settings)[0]
             rows.append(summarise(strategy, layout, runs, first_of.get(size)))
             first_of.setdefault(size, runs)
             print(rows[-1], flush=True)
