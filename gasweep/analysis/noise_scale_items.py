@@ -88,6 +88,8 @@ def measure_item_groups(
         raise MeasurementError(f"num_items={num_items!r} must be > 0 where groups hold items")
     if not all(_finite(part) for part in parts):
         return NotMeasured(reason=NOT_FINITE)
+    if any(_degrees_of_freedom(part, num_items) <= _ROUNDING * part.item_rate_sum for part in parts):
+        return NotMeasured(reason=TOO_FEW_GROUPS)  # one group holds all the items
     items_per_example = num_items / num_examples
     noise = math.fsum(_residual_variance(part, num_items) for part in parts) * items_per_example
     mean_sq_norm = math.fsum(part.mean_sq_norm for part in parts)
@@ -108,7 +110,12 @@ def measure_item_groups(
 def _residual_variance(part: GroupSums, num_items: float) -> float:
     """E|s_e − T_e G|² / E[T_e] on the part's coordinates."""
     residual = part.group_sq_sum - 2.0 * part.cross_sum + part.item_sq_sum * part.mean_sq_norm
-    return residual / (part.item_rate_sum - part.item_sq_sum / num_items)
+    return residual / _degrees_of_freedom(part, num_items)
+
+
+def _degrees_of_freedom(part: GroupSums, num_items: float) -> float:
+    """Σ (T_i / n_i) (1 − T_i / T): 0 when one group holds all items, which leaves no difference."""
+    return part.item_rate_sum - part.item_sq_sum / num_items
 
 
 def _ratio_covariance(part: GroupSums, num_groups: int) -> float:

@@ -8,13 +8,16 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from gasweep.analysis.learning_rate_scaling import scaled_learning_rate
 from gasweep.batching import effective_batch_size, partition_step, solve_accumulation_steps
 from gasweep.config.axes import Axes, apply_axes, read_axes
 from gasweep.config.identity import affects_convergence, convergence_id, probe_id
+from gasweep.config.learning_rates import peak_learning_rates
 from gasweep.config.run_spec import Layout, RunSpec
 from gasweep.config.schema import SweepConfig
 from gasweep.errors import BatchError, ConfigError
+
+LARGEST_MICRO_BATCH = 2**24  # examples: their indices alone are 128 MB
+LARGEST_BATCH = 2**31 - 1
 
 NormalizeTask = Callable[[dict[str, Any]], dict[str, Any]]
 
@@ -138,7 +141,9 @@ class _Builder:
         mode = config.sweep.mode
         identifying = {p: v for p, v in values.items() if affects_convergence(p, mode=mode)}
         for layout, total in self._layouts(config, values):
-            for rate, seed in itertools.product(_rates(config, self.axes, total), self.axes.seed):
+            for rate, seed in itertools.product(
+                peak_learning_rates(config, self.axes, total), self.axes.seed
+            ):
                 self._add_point(config, layout, total, rate, seed, identifying)
             if config.sweep.throughput_probes:
                 self._add_probe(config, layout, total, values)
@@ -199,7 +204,7 @@ class _Builder:
             kind="probe",
             effective_batch_size=total,
             layout=layout,
-            learning_rate=_rates(config, self.axes, total)[0],
+            learning_rate=peak_learning_rates(config, self.axes, total)[0],
             seed=self.axes.seed[0],
             config=config,
             axes=values,
@@ -223,28 +228,14 @@ def _solve(config: SweepConfig, *, b: int, n: int, given: str, value: int) -> tu
             incomplete_groups=config.sweep.incomplete_groups,
         )
         layout = Layout(micro_batch_size=b, world_size=n, accumulation_steps=steps)
+    if b > LARGEST_MICRO_BATCH or total > LARGEST_BATCH:
+        raise ConfigError(
+            f"micro_batch_size={b} makes an effective batch of {total}; at most {LARGEST_MICRO_BATCH} and "
+            f"{LARGEST_BATCH} can be indexed"
+        )
     if config.determinism == "bitwise":
         partition_step(effective_batch_size=total, micro_batch_size=b, world_size=n, unit=config.grain)
     return layout, total
-
-
-def _rates(config: SweepConfig, axes: Axes, total: int) -> list[float]:
-    """The absolute peak learning rates of the grid at effective batch size `total`."""
-    if axes.learning_rate is not None:
-        return axes.learning_rate
-    scaling = config.learning_rate_scaling
-    if scaling.base_learning_rate is None:
-        raise ConfigError(
-            "grid.learning_rate_multiplier needs learning_rate_scaling.base_learning_rate, which is null"
-        )
-    base = scaled_learning_rate(
-        scaling.base_learning_rate,
-        rule=scaling.rule,
-        batch_size=total,
-        base_batch_size=scaling.base_batch_size or total,
-        knee_batch_size=scaling.knee_batch_size,
-    )
-    return [base * multiplier for multiplier in axes.learning_rate_multiplier or []]
 
 
 def _as_probe(spec: RunSpec, *, hardware: str | None) -> RunSpec:

@@ -43,11 +43,13 @@ RANGES: dict[str, tuple[float, bool, float]] = {
     "target.window_fraction": (0, True, 0.5),
     "evaluation.spacing_fraction": (0, False, 1),
     "evaluation.every_optimizer_steps": (1, True, math.inf),
-    "evaluation.batch_size": (1, True, math.inf),
+    "evaluation.batch_size": (1, True, 2**31 - 1),
     "evaluation.max_examples": (1, True, math.inf),
     "budget.max_examples": (1, True, math.inf),
     "budget.max_optimizer_steps": (1, True, math.inf),
     "budget.divergence_factor": (1, False, math.inf),
+    "noise_scale.every_optimizer_steps": (1, True, math.inf),
+    "noise_scale.overhead_fraction": (0, False, 1),
     "sweep.max_retries": (0, True, math.inf),
     "sweep.probe_optimizer_steps": (1, True, math.inf),
     "sweep.probe_warmup_optimizer_steps": (0, True, math.inf),
@@ -132,6 +134,10 @@ def _check_together(config: SweepConfig) -> None:
         raise ConfigError("learning_rate_scaling.rule='knee' needs knee_batch_size, which is null")
     if config.optimizer.nesterov and config.optimizer.momentum == 0:
         raise ConfigError("optimizer.nesterov=true needs optimizer.momentum > 0")
+    if config.ramp is not None:
+        raise ConfigError(
+            f"ramp={config.ramp!r}: a run keeps one effective batch size to its end; use ramp: null"
+        )
     if config.cluster.backend == "ray" and config.cluster.address == "":
         raise ConfigError("cluster.address='' must be null (a local cluster), auto, or host:port")
     if "_target_" not in config.task:

@@ -124,3 +124,14 @@ def test_what_cannot_be_measured_says_why():
 def test_sums_that_no_groups_can_have_are_an_error():
     with pytest.raises(MeasurementError, match="must be >= 0"):
         run(dataclasses.replace(GOOD, mean_sq_norm=64.0, cross_sum=128.0))
+
+
+@pytest.mark.parametrize("num_examples", [1, 5, 7, 39])
+@pytest.mark.parametrize("items", [1, 29, 71, 199])
+def test_one_group_that_holds_all_items_leaves_nothing_to_measure(num_examples: int, items: int) -> None:
+    """n (T/n) - T²/n / T is zero only up to rounding: neither a division by it nor a number made of it."""
+    gradient = np.array([[0.3, -1.7, 0.1], [0.0, 0.0, 0.0]])
+    counts, tokens = np.array([num_examples, num_examples]), np.array([items, 0])
+    part = _part(gradient * items, tokens, counts, gradient[0])
+    found = measure_item_groups([part], num_groups=2, num_examples=2 * num_examples, num_items=float(items))
+    assert found == NotMeasured(reason=TOO_FEW_GROUPS)

@@ -284,3 +284,12 @@ def test_inline_says_before_it_runs_that_it_has_one_rank(base):
     assert not alone.notes
     (note,) = plan(base, "cluster.backend=inline", "grid.world_size=[1,2]").notes
     assert "world_size above 1 will be listed as infeasible" in note
+
+
+def test_sizes_and_rates_that_no_machine_can_hold_are_refused(base):
+    with pytest.raises(ConfigError, match="at most 16777216 and 2147483647 can be indexed"):
+        plan(base, "grid.micro_batch_size=[99999999999999999999]")
+    scaled = ("learning_rate_scaling={rule: linear, base_batch_size: 1, base_learning_rate: 1e308}",)
+    for multiplier in ("1", "1e-320"):
+        with pytest.raises(ConfigError, match=f"grid.learning_rate_multiplier={multiplier}"):
+            plan(base, f"grid.learning_rate_multiplier=[{multiplier}]", *scaled)
