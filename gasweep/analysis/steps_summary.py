@@ -15,18 +15,22 @@ from gasweep.analysis.observation import Observation
 def summarise_steps(seeds: Sequence[Observation]) -> tuple[Estimate, float | None]:
     """Mean steps over seeds with its 95 % interval from these seeds alone, and their median.
 
-    A seed that was not reached leaves the mean bounded from below only; the median stays exact as long as
-    the middle seeds reached. The interval is that of the geometric mean, moved to the arithmetic one.
+    A seed that was not reached leaves the mean bounded from below only, one that had reached by its first
+    evaluation from above only; the median stays exact as long as the middle seeds reached. The interval is that of the geometric mean, moved to the arithmetic one.
     """
     if not seeds:
         return Estimate(value=None, low=None, high=None, reason="no seed"), None
     ordered = sorted(seeds, key=_point)
     middle = ordered[(len(seeds) - 1) // 2 : len(seeds) // 2 + 1]
     median = math.fsum(_point(item) for item in middle) / len(middle)
-    known = median if all(item.is_reached for item in middle) else None
+    known = median if all(item.is_reached and not _is_open_below(item) for item in middle) else None
     values = [_point(item) for item in ordered]
     mean = math.fsum(values) / len(values)
     censored = sum(not item.is_reached for item in seeds)
+    early = sum(_is_open_below(item) for item in seeds)
+    if early:
+        reason = f"{early} of {len(seeds)} seeds had reached the target by their first evaluation"
+        return Estimate(value=None, low=None, high=None if censored else mean, reason=reason), known
     if censored:
         reason = f"{censored} of {len(seeds)} seeds did not reach the target"
         return Estimate(value=None, low=mean, high=None, reason=reason), known
@@ -52,4 +56,11 @@ def _point(item: Observation) -> float:
         return item.censored_at
     if item.steps is not None:
         return item.steps
+    if _is_open_below(item):
+        return float(item.high or 0.0)
     return 0.5 * ((item.low or 0.0) + (item.high or 0.0))
+
+
+def _is_open_below(item: Observation) -> bool:
+    """Known only to have reached by `high`: nothing was measured before."""
+    return item.steps is None and item.high is not None and not item.low

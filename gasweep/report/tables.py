@@ -97,6 +97,8 @@ def steps_row(observation: ObservationView) -> list[str]:
 def _steps(observation: ObservationView, unit: float = 1.0) -> str:
     if observation.steps.value is not None:
         return numbers.number(observation.steps.value * unit)
+    if observation.steps.low is None and observation.steps.high is not None:
+        return f"≤ {numbers.number(observation.steps.high * unit)}"
     return "none" if observation.at_least is None else f"≥ {numbers.number(observation.at_least * unit)}"
 
 

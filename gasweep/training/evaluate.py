@@ -103,9 +103,9 @@ def check_evaluation(config: EvaluationConfig) -> None:
 def _ratio(metric: str, sums_and_counts: list[list[float]]) -> float:
     total = count = 0.0
     for batch_sum, batch_count in sums_and_counts:
-        if not batch_count >= 0:
+        if not 0 <= batch_count < math.inf:
             raise TaskError(
-                f"task.eval_sums gave count={batch_count} for {metric!r}; a count is a number >= 0"
+                f"task.eval_sums gave count={batch_count} for {metric!r}; a count is a finite number >= 0"
             )
         total += batch_sum
         count += batch_count
