@@ -16,7 +16,8 @@ def summarise_steps(seeds: Sequence[Observation]) -> tuple[Estimate, float | Non
     """Mean steps over seeds with its 95 % interval from these seeds alone, and their median.
 
     A seed that was not reached leaves the mean bounded from below only, one that had reached by its first
-    evaluation from above only; the median stays exact as long as the middle seeds reached. The interval is that of the geometric mean, moved to the arithmetic one.
+    evaluation from above only; the median stays exact as long as the middle seeds are. The interval is that
+    of the geometric mean, moved to the arithmetic one.
     """
     if not seeds:
         return Estimate(value=None, low=None, high=None, reason="no seed"), None
