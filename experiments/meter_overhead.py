@@ -119,16 +119,17 @@ def main() -> None:
     parser.add_argument("--strategies", nargs="+", default=["ddp", "fsdp"])
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    rows = [measure(strategy, pairs=options.pairs) for strategy in options.strategies]
     if options.json:
-        print(json.dumps(rows, indent=2))
+        print(json.dumps([measure(name, pairs=options.pairs) for name in options.strategies], indent=2))
         return
     print(f"Fashion-MNIST, MLP of width {TASK['hidden']}, each layer a unit; b x N x G = {LAYOUT}")
-    for row in rows:
+    for name in options.strategies:
+        row = measure(name, pairs=options.pairs)
         print(
             f"{row['strategy']:>5}  {row['step_ms']:7.1f} ms/step  meter {row['overhead']:+.3%} "
             f"[{row['low']:+.3%}, {row['high']:+.3%}] ({row['pairs']} pairs); its {row['calls']} calls alone "
-            f"{row['calls_alone']:.4%}"
+            f"{row['calls_alone']:.4%}",
+            flush=True,
         )
 
 

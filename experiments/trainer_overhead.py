@@ -1,12 +1,13 @@
 """What the trainer costs beside a hand-written loop of the same maths.
 
 Both loops train the same three-layer network on the same random vectors, on one thread; their optimizer steps
-are timed in alternating blocks, so that whatever else the machine does falls on both. Where a process happens
-to put its tensors makes one loop faster than the other by percents, for as long as it lives: the comparison
-is repeated in several fresh processes, whose allocator keeps what is freed (a loop that gives memory back and
-takes it again times the kernel), and the 95 % interval is of the mean over processes.
+take turns in pairs of blocks, so that whatever else the machine does falls on both. Where a process happens
+to put its tensors makes one loop faster than the other by percents, for as long as they live: both are built
+anew for each pair, in the one order and the other in turn, in a process whose allocator keeps what is freed
+(a loop that gives memory back and takes it again times the kernel). Prints the mean ratio with its 95 %
+interval over pairs.
 
-    python experiments/trainer_overhead.py [--processes 10] [--pairs 30] [--clock cpu] [--json]
+    python experiments/trainer_overhead.py [--pairs 120] [--clock cpu] [--json]
 """
 
 from __future__ import annotations
@@ -119,42 +120,41 @@ def hand_written_step(spec: RunSpec, task: Classifier) -> Callable[[], object]:
 
 def compare(
     process: ProcessContext, *, width: int, layout: tuple[int, int, int], block: int, pairs: int, clock: str
-) -> dict[str, float]:
-    """Median ratio of trainer to hand-written step time over pairs, and medians of both, in this process."""
-    task = Classifier(width=width)
-    spec = _spec(width=width, layout=layout)
+) -> dict[str, list[float]]:
+    """Seconds per step of both loops, pair by pair."""
     now = time.perf_counter if clock == "wall" else time.process_time
-    contenders = {"hand": hand_written_step(spec, task), "trainer": trainer_step(spec)}
-    for step in contenders.values():
-        _seconds(step, max(3, block), now)
-    ratios, base = [], []
+    found: dict[str, list[float]] = {"hand": [], "trainer": []}
+    spec = _spec(width=width, layout=layout)
+    build: dict[str, Callable[[], Callable[[], object]]] = {
+        "hand": lambda: hand_written_step(spec, Classifier(width=width)),
+        "trainer": lambda: trainer_step(spec),
+    }
     for pair in range(pairs):
         order = ("hand", "trainer") if pair % 2 == 0 else ("trainer", "hand")
-        seconds = {name: _seconds(contenders[name], block, now) for name in order}
-        ratios.append(seconds["trainer"] / seconds["hand"])
-        base.append(seconds["hand"])
-    return {"ratio": float(np.median(ratios)), "hand_written_s": float(np.median(base))}
+        steps = {name: build[name]() for name in order}
+        for step in steps.values():
+            _seconds(step, 2, now)
+        # Both orders of timing under each order of building.
+        for name in order if pair % 4 < 2 else reversed(order):
+            found[name].append(_seconds(steps[name], block, now))
+    return found
 
 
-def replicate(*, processes: int, **case: Any) -> dict[str, Any]:
-    """`compare` in fresh processes: mean ratio with its 95 % interval."""
-    found = []
-    for _ in range(processes):
-        with LocalRanks() as ranks:
-            found += ranks.run(1, compare, **case)
-    ratios = [one["ratio"] for one in found]
-    mean = float(np.mean(ratios))
-    reach = float(student_t.ppf(0.975, processes - 1)) * float(np.std(ratios, ddof=1)) / math.sqrt(processes)
-    hand = float(np.median([one["hand_written_s"] for one in found]))
+def measure(*, layout: tuple[int, int, int], **case: Any) -> dict[str, Any]:
+    """`compare` in a process of its own: mean ratio with its 95 % interval."""
+    with LocalRanks() as ranks:
+        (found,) = ranks.run(1, compare, layout=layout, **case)
+    ratios = np.array(found["trainer"]) / np.array(found["hand"])
+    reach = float(student_t.ppf(0.975, len(ratios) - 1)) * float(ratios.std(ddof=1)) / math.sqrt(len(ratios))
+    hand = float(np.median(found["hand"]))
     return {
         "width": case["width"],
-        "layout": "x".join(map(str, case["layout"])),
+        "layout": "x".join(map(str, layout)),
         "hand_written_ms": 1e3 * hand,
-        "overhead_ms": 1e3 * (mean - 1) * hand,
-        "ratio": mean,
-        "ratio_low": mean - reach,
-        "ratio_high": mean + reach,
-        "processes": processes,
+        "overhead_ms": 1e3 * float(ratios.mean() - 1) * hand,
+        "ratio": float(ratios.mean()),
+        "ratio_low": float(ratios.mean()) - reach,
+        "ratio_high": float(ratios.mean()) + reach,
         "pairs": case["pairs"],
         "steps_per_block": case["block"],
     }
@@ -189,8 +189,7 @@ def _ignore(*, steps: list[Any], evaluations: list[Any]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--processes", type=int, default=10)
-    parser.add_argument("--pairs", type=int, default=30)
+    parser.add_argument("--pairs", type=int, default=120)
     parser.add_argument(
         "--clock",
         choices=("wall", "cpu"),
@@ -201,24 +200,26 @@ def main() -> None:
     options = parser.parse_args()
     os.environ |= {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(2**40)}
     cases = [
-        {"width": 32, "layout": (8, 1, 1), "block": 100},
-        {"width": 32, "layout": (8, 1, 4), "block": 30},
-        {"width": 1024, "layout": (320, 1, 2), "block": 1},
-        {"width": 1024, "layout": (64, 1, 8), "block": 1},
+        {"width": 32, "layout": (8, 1, 1), "block": 60},
+        {"width": 32, "layout": (8, 1, 4), "block": 20},
+        {"width": 2048, "layout": (64, 1, 2), "block": 3},
+        {"width": 2048, "layout": (16, 1, 8), "block": 3},
     ]
-    common = {"processes": options.processes, "pairs": options.pairs, "clock": options.clock}
-    rows = [replicate(**common, **case) for case in cases]
+    rows = []
+    for case in cases:
+        rows.append(measure(pairs=options.pairs, clock=options.clock, **case))
+        if not options.json:
+            print(_line(rows[-1]), flush=True)
     if options.json:
         print(json.dumps(rows, indent=2))
-        return
-    for row in rows:
-        print(
-            f"width {row['width']:>5}  b x N x G {row['layout']:>8}  "
-            f"hand-written {row['hand_written_ms']:8.3f} ms  "
-            f"trainer {row['overhead_ms']:+.3f} ms  ratio {row['ratio']:.4f} "
-            f"[{row['ratio_low']:.4f}, {row['ratio_high']:.4f}]  "
-            f"({row['processes']} processes, {row['pairs']} pairs each)"
-        )
+
+
+def _line(row: dict[str, Any]) -> str:
+    return (
+        f"width {row['width']:>5}  b x N x G {row['layout']:>8}  "
+        f"hand-written {row['hand_written_ms']:8.3f} ms  trainer {row['overhead_ms']:+.3f} ms  "
+        f"ratio {row['ratio']:.4f} [{row['ratio_low']:.4f}, {row['ratio_high']:.4f}]  ({row['pairs']} pairs)"
+    )
 
 
 if __name__ == "__main__":
