@@ -1,7 +1,7 @@
 """gasweep's noise scale beside gns-pytorch's (PyPI, 0.1.5) on the very same gradients.
 
     pip install gns-pytorch
-    python experiments/noise_against_gns_pytorch.py [--batches 300] [--json FILE]
+    python experiments/noise_against_gns_pytorch.py [--batches 300] [--task digits|text_lm] [--json FILE]
 
 A small model is trained for a while, then held fixed; every batch of 32 examples, drawn without replacement,
 gives both estimates from its per-example gradients. The truth is brute force over the whole data set.
@@ -113,11 +113,14 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--batches", type=int, default=300)
+    parser.add_argument("--task", choices=("digits", "text_lm"), help="both without")
     parser.add_argument("--json")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     rows = []
     for name, steps in (("digits", 0), ("digits", 150), ("text_lm", 0), ("text_lm", 300)):
+        if arguments.task not in (None, name):
+            continue
         rows.append(run(name, steps=steps, batches=arguments.batches))
         print(rows[-1], flush=True)
     if arguments.json:

@@ -2,12 +2,12 @@
 
     python experiments/noise_overhead.py [--pairs 60] [--task NAME] [--device cpu|cuda] [--json FILE]
 
-Two trainers of the same run, one measuring, take blocks of optimizer steps in turn, in random order within
-each pair, so that whatever else the machine does falls on both. Per task: at k = 1, four times as many pairs
-of blocks of one step; at the default k, which the run finds itself in its first steps, blocks of k. Prints
-the median extra time of the measuring block relative to the plain one, with its 95 % interval from the order
-statistics of the pairs, by the wall clock and by this thread's processor time, on which other programs weigh
-least.
+Two trainers of the same run, one measuring, take optimizer steps in turn, one each in random order, so that
+whatever else the machine does falls on both. A pair is a block of steps of each: at k = 1, eight times as
+many pairs of one step; at the default k, which the run finds itself in its first steps, blocks of k. Prints
+the median extra time of the measuring blocks relative to the plain ones, with its 95 % interval from the
+order statistics of the pairs, by the wall clock and by this thread's processor time, on which other programs
+weigh least.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def measure(name: str, *, every: int | None, pairs: int, device: str) -> list[Ro
         measuring.step(1)
     block = observer.spacing
     rng = random.Random(0)
-    taken = [{loop: timed(loop, block) for loop in rng.sample([plain, measuring], 2)} for _ in range(pairs)]
+    taken = [timed_in_turn([plain, measuring], block, rng=rng) for _ in range(pairs)]
     layout = measuring.trainer.parts.spec.layout
     rows = []
     for clock in CLOCKS:
@@ -133,11 +133,16 @@ def measure(name: str, *, every: int | None, pairs: int, device: str) -> list[Ro
     return rows
 
 
-def timed(loop: Loop, count: int) -> dict[str, float]:
-    """Seconds of `count` optimizer steps by each clock."""
-    began = {name: clock() for name, clock in CLOCKS.items()}
-    loop.step(count)
-    return {name: clock() - began[name] for name, clock in CLOCKS.items()}
+def timed_in_turn(loops: list[Loop], count: int, *, rng: random.Random) -> dict[Loop, dict[str, float]]:
+    """Seconds of `count` optimizer steps of each loop by each clock, one step of each at a time."""
+    taken = {loop: dict.fromkeys(CLOCKS, 0.0) for loop in loops}
+    for _ in range(count):
+        for loop in rng.sample(loops, len(loops)):
+            began = {name: clock() for name, clock in CLOCKS.items()}
+            loop.step(1)
+            for name, clock in CLOCKS.items():
+                taken[loop][name] += clock() - began[name]
+    return taken
 
 
 def median_interval(values: list[float]) -> tuple[float, float]:
@@ -160,7 +165,7 @@ def main() -> None:
     torch.set_num_threads(1)
     rows: list[Row] = []
     for name in arguments.task or TASKS:
-        for every, factor in ((1, 4), (None, 1)):
+        for every, factor in ((1, 8), (None, 1)):
             found = measure(name, every=every, pairs=factor * arguments.pairs, device=arguments.device)
             rows += found
             print(*found, sep="\n", flush=True)
