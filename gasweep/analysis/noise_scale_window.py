@@ -130,6 +130,24 @@ def noise_scale_at_step(
     nearest measured ones where that holds fewer. Raises as `noise_trajectory` does, and for an
     `optimizer_step` that is not finite.
     """
+    return noise_scale(
+        steps_around(
+            steps, optimizer_step=optimizer_step, window_fraction=window_fraction, min_window=min_window
+        )
+    )
+
+
+def steps_around(
+    steps: Iterable[NoiseMeasurement | NotMeasured],
+    *,
+    optimizer_step: float,
+    window_fraction: float,
+    min_window: int,
+) -> list[NoiseMeasurement | NotMeasured]:
+    """The window of `noise_scale_at_step`, in the order of training, to be pooled with other runs' windows.
+
+    All steps where none was measured, so that their reasons are told.
+    """
     _check_windows(window_fraction, min_window)
     require_finite("optimizer_step", optimizer_step)
     ordered = list(steps)
@@ -139,7 +157,7 @@ def noise_scale_at_step(
     measured = [step for step in near if isinstance(step, NoiseMeasurement)]
     if sum(id(step) in chosen for step in measured) < min_window:
         chosen = {id(step) for step in measured[:min_window]}
-    return noise_scale(step for step in ordered if id(step) in chosen or not measured)
+    return [step for step in ordered if id(step) in chosen or not measured]
 
 
 def noise_scale_at_loss(

@@ -18,7 +18,7 @@ from scipy.stats import f as f_distribution
 
 from gasweep.analysis.hyperbola import HyperbolaFit, fit_hyperbola
 from gasweep.analysis.likelihood import Array, Rows
-from gasweep.analysis.seed_variance import GroupSummary, between_variance
+from gasweep.analysis.seed_variance import GroupSummary, refitted_between_variance
 
 SIGNIFICANCE = 0.02
 """One-sided evidence contradicts the law below this p-value."""
@@ -181,10 +181,7 @@ class _Data:
 
     def between_variance(self, freedom: int) -> float:
         """tau**2, with the law refitted under the weights it implies."""
-        tau_squared = 0.0
-        for _ in range(5):
-            tau_squared = between_variance(self.fit(tau_squared).residual, self.variance, freedom)
-        return tau_squared
+        return refitted_between_variance(lambda tau: self.fit(tau).residual, self.variance, freedom)
 
     def conflict(self, index: int, law: HyperbolaFit) -> Conflict:
         log_batch = self.log_batch[index]

@@ -6,6 +6,7 @@ Shapes: n rows, g groups (batch sizes), m candidate standard deviations. Natural
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -127,6 +128,19 @@ def _mean_sigma(rows: Rows, floor: float) -> float:
     log_area = restricted_likelihood(rows, np.exp(log_sigma))
     weight = np.exp(log_area - log_area.max())
     return math.exp(float((weight * log_sigma).sum() / weight.sum()))
+
+
+def refitted_between_variance(
+    residual_at: Callable[[float], Array], variance: Array, degrees_of_freedom: int
+) -> float:
+    """`between_variance` of a law that is refitted under the weights it implies.
+
+    residual_at: residuals of the law fitted with that much variance between batch sizes.
+    """
+    tau_squared = 0.0
+    for _ in range(5):
+        tau_squared = between_variance(residual_at(tau_squared), variance, degrees_of_freedom)
+    return tau_squared
 
 
 def between_variance(residual: Array, variance: Array, degrees_of_freedom: int) -> float:

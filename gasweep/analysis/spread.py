@@ -18,6 +18,7 @@ from gasweep.analysis.seed_variance import (
     GroupSummary,
     between_variance,
     pure_error,
+    refitted_between_variance,
     summarise_groups,
 )
 from gasweep.analysis.spread_trend import SpreadTrend, follow_trend, spread_trend
@@ -144,11 +145,9 @@ def _two_sided_spread(rows: Rows, trend: SpreadTrend) -> tuple[SeedSpread, Group
 
 def _between(log_batch: Array, mean: Array, variance: Array, freedom: int) -> float:
     """tau**2 between batch sizes, with the law refitted under the weights it implies."""
-    tau_squared = 0.0
-    for _ in range(5):
-        residual = fit_hyperbola(log_batch, mean, variance + tau_squared).residual
-        tau_squared = between_variance(residual, variance, freedom)
-    return tau_squared
+    return refitted_between_variance(
+        lambda tau_squared: fit_hyperbola(log_batch, mean, variance + tau_squared).residual, variance, freedom
+    )
 
 
 def _spread(seed_sd: float, between_sd: float, freedom: float, p_value: float | None) -> SeedSpread:

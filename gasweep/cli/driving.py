@@ -65,7 +65,7 @@ def _drive(prepared: Prepared, tracker: Tracker, display: Display, *, retry_fail
 
 
 def _print(prepared: Prepared, outcome: SweepOutcome, answer: Answer, *, collapse: list[str]) -> None:
-    lines = ["", *collapse, *_tally(outcome), "", *answer.lines()]
+    lines = ["", *collapse, *tally_lines(outcome), "", *answer.lines()]
     if outcome.exit_code == INTERRUPTED:
         lines += ["", f"stopped; `gasweep run {prepared.directory}` goes on from here"]
     elif outcome.counts[RunState.FAILED.value]:
@@ -73,7 +73,7 @@ def _print(prepared: Prepared, outcome: SweepOutcome, answer: Answer, *, collaps
     print_lines(lines)
 
 
-def _tally(outcome: SweepOutcome) -> list[str]:
+def tally_lines(outcome: SweepOutcome) -> list[str]:
     """How many runs, and how many probes, ended how."""
     lines = []
     for name, specs in (("runs", outcome.plan.runs), ("probes", outcome.plan.probes)):

@@ -43,11 +43,12 @@ def steps_table(study: dict[str, Any]) -> list[str]:
 def estimate_lines(study: dict[str, Any]) -> list[str]:
     """Every estimate of every target with its 95 % interval, or why there is none; then its flags."""
     lines: list[str] = []
-    for view in read_study(study):
+    views = read_study(study)
+    for view in views:
         lines.append(f"target {view.target} (95 % intervals)")
         lines += [f"  {label:<30} {text}" for label, text in _estimates(view)]
         lines += [f"  ! {flag}" for flag in view.flags]
-    return lines + _noise_lines(read_study(study))
+    return lines + _noise_lines(views)
 
 
 def noise_rows(views: Sequence[TargetView]) -> list[list[str]]:

@@ -10,7 +10,7 @@ from typing import Any
 from gasweep.analysis.step_time import ProbePoint, StepTimeModel, fit_step_time
 from gasweep.results.reader import JournalReader
 from gasweep.results.records import RunResult, Throughput
-from gasweep.results.step_time import seconds_of
+from gasweep.results.step_time import grid_point, probe_point, seconds_of
 from gasweep.results.stored import StoredRun
 
 
@@ -26,13 +26,7 @@ class BenchPoint:
 
     @property
     def probe(self) -> ProbePoint:
-        return ProbePoint(
-            micro_batch_size=self.run.micro_batch_size,
-            world_size=self.run.world_size,
-            accumulation_steps=self.run.accumulation_steps,
-            effective_batch_size=self.run.effective_batch_size,
-            seconds=seconds_of(self.throughput),
-        )
+        return probe_point(grid_point(self.run), seconds_of(self.throughput))
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON shape of a point of `gasweep bench`; fractions saved are of the syncing twin's cost."""

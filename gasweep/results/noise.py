@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from gasweep.analysis.estimate import Estimate
 from gasweep.analysis.noise_scale import NoiseMeasurement, NotMeasured
 from gasweep.analysis.noise_scale_records import noise_measurements
-from gasweep.analysis.noise_scale_window import noise_scale
+from gasweep.analysis.noise_scale_window import noise_scale, steps_around
 from gasweep.analysis.steps_to_target import TargetRule, crossing
 from gasweep.analysis.study_report import TargetReport
 from gasweep.analysis.trials import StudyRun
@@ -65,11 +65,12 @@ def _around_crossing(reader: JournalReader, run_id: str, run: StudyRun, rule: Ta
     at = crossing(run.points or (), rule).steps
     if at is None:
         return []
-    steps = noise_measurements(reader.steps(run_id))
-    near = sorted(steps, key=lambda step: abs(step.optimizer_step - at))
-    inside = [step for step in near if abs(step.optimizer_step - at) <= WINDOW_FRACTION / 2 * at]
-    kept = inside if len(inside) >= MIN_WINDOW else near[:MIN_WINDOW]
-    return sorted(kept, key=lambda step: step.optimizer_step)
+    return steps_around(
+        noise_measurements(reader.steps(run_id)),
+        optimizer_step=at,
+        window_fraction=WINDOW_FRACTION,
+        min_window=MIN_WINDOW,
+    )
 
 
 def _unknown(reason: str) -> Estimate:

@@ -13,7 +13,7 @@ from gasweep.analysis.study import StudyReport, StudyRun, fit_study
 from gasweep.results.noise import noise_scale_at_target
 from gasweep.results.reader import JournalReader
 from gasweep.results.records import EvalRecord, Throughput
-from gasweep.results.step_time import step_times
+from gasweep.results.step_time import grid_point, step_times
 from gasweep.results.stored import StoredRun
 
 
@@ -153,7 +153,7 @@ def measured_layouts(reader: JournalReader, *, axes: dict[str, Any] | None = Non
     for run in reader.runs(current_only=True):
         if run.kind != "probe" or (axes is not None and run.axes != axes):
             continue
-        point = _point(run)
+        point = grid_point(run)
         if found.get(point) is None:
             result = reader.result(run.run_id)
             found[point] = None if result is None else result.throughput
@@ -202,12 +202,3 @@ def _schedule_flags(schedule: dict[str, Any]) -> list[str]:
 def curve_points(evaluations: Sequence[EvalRecord], metric: str) -> list[tuple[float, float | None]]:
     """(optimizer step, metric) at each evaluation; None where it was not measured."""
     return [(record.optimizer_step, record.metrics.get(metric)) for record in evaluations]
-
-
-def _point(run: StoredRun) -> GridPoint:
-    return GridPoint(
-        micro_batch_size=run.micro_batch_size,
-        world_size=run.world_size,
-        accumulation_steps=run.accumulation_steps,
-        effective_batch_size=run.effective_batch_size,
-    )

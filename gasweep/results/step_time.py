@@ -9,6 +9,7 @@ from gasweep.analysis.cost import GridPoint, StepTime
 from gasweep.analysis.estimate import Estimate
 from gasweep.analysis.step_time import ProbePoint, StepTimeModel, fit_step_time
 from gasweep.results.records import Throughput
+from gasweep.results.stored import StoredRun
 
 MIN_DEGREES_OF_FREEDOM = 3
 """Of the step-time model; with fewer its error is hardly known, and the interval would be useless."""
@@ -37,6 +38,16 @@ def seconds_of(throughput: Throughput) -> float:
     """The mean, or the median of a record that has no mean."""
     mean = throughput.seconds_per_optimizer_step_mean
     return throughput.seconds_per_optimizer_step if mean is None else mean
+
+
+def grid_point(run: StoredRun) -> GridPoint:
+    """Where in the grid a run was planned."""
+    return GridPoint(
+        micro_batch_size=run.micro_batch_size,
+        world_size=run.world_size,
+        accumulation_steps=run.accumulation_steps,
+        effective_batch_size=run.effective_batch_size,
+    )
 
 
 def probe_point(point: GridPoint, seconds: float | None) -> ProbePoint:

@@ -11,10 +11,9 @@ from typing import Any, Self
 
 EXIT_CODE = 130
 LAST_RESORT_S = 3.0  # after the second signal the process ends by itself within this time, whatever blocks it
-OVERDUE_S = (
-    30.0  # the same after the first: who signals a whole process group (timeout, a batch system) takes a
-)
-# local cluster's servers away too, and calls to them block for minutes
+# The same after the first. Who signals a whole process group (timeout, a batch system) takes a local
+# cluster's servers away too, and calls to them block for a minute.
+OVERDUE_S = 30.0
 _SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 
 
@@ -22,7 +21,8 @@ class Interrupts:
     """Counts SIGINT, SIGTERM and SIGHUP while entered; they raise nothing, so no write is torn.
 
     Outside the main thread signals cannot be caught: there it counts nothing, and `ask` is the way to stop.
-    A SIGHUP that was ignored (nohup) stays ignored.
+    A SIGHUP that was ignored (nohup) stays ignored. Whoever has not left OVERDUE_S after the first signal, or
+    LAST_RESORT_S after the second, ends with the process.
     """
 
     def __init__(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 from pathlib import Path
 from typing import Any
@@ -54,6 +55,37 @@ def test_a_run_that_ends_is_a_line() -> None:
     lines = out.getvalue().splitlines()
     assert lines[0] == "1 runs, 0 of them finished before; 2 workers (cpu)"
     assert lines[1] == "[1/1] reached: B=64 8x1x8 lr=0.1 seed=0  step 10, eval_loss 0.5"
+
+
+def test_a_probe_is_measured_and_its_twin_is_named() -> None:
+    spec = probe_of(64)
+    options = dataclasses.replace(spec.config.strategy_options, sync_every_micro_step=True)
+    twin = dataclasses.replace(spec, config=dataclasses.replace(spec.config, strategy_options=options))
+    for probe, ending in ((spec, "seed=0"), (twin, "seed=0 syncing every micro-step")):
+        out = io.StringIO()
+        display = PlainDisplay("s", file=out, clock=Clock())
+        display.sweep_started([probe], states={probe.run_id: RunState.WAITING}, capacity=CPU)
+        end(display, probe)
+        line = out.getvalue().splitlines()[1]
+        assert line.startswith("[1/1] measured: probe B=64 ")
+        assert line.partition("  ")[0].endswith(ending)
+
+
+def test_the_table_shows_what_the_target_is_about() -> None:
+    spec = spec_of(64, 0.1, 0)
+    sweep = view_of_specs("s", [spec], {spec.run_id: RunState.RUNNING})
+    (run,) = sweep.runs.values()
+    run.loss = 1.75
+    assert "1.75" in table_of(sweep)
+    run.evaluation = {"eval_loss": 0.375}
+    assert "0.375" in table_of(sweep)
+    assert "1.75" not in table_of(sweep)
+
+
+def table_of(sweep: SweepView) -> str:
+    out = io.StringIO()
+    Console(file=out, width=120).print(sweep_view(sweep, width=120, height=24))
+    return out.getvalue()
 
 
 def test_a_thousand_runs_in_a_second_are_a_few_lines() -> None:

@@ -55,6 +55,11 @@ class Sweep:
             time.sleep(0.1)
         raise AssertionError(f"the journal never came to hold it; {self.end_with(signal.SIGKILL)}")
 
+    def finish(self, *, timeout_s: float = 600.0) -> None:
+        """Wait for the end of a sweep that must end well."""
+        output, _ = self.process.communicate(timeout=timeout_s)
+        assert self.process.returncode == 0, output
+
     def end_with(self, *signals: int) -> tuple[int, float, str]:
         """Send signals 0.5 s apart to the process group; (exit code, seconds it took, output)."""
         started = time.monotonic()

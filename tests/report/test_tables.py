@@ -1,5 +1,6 @@
 """Plain-text tables: what a terminal shows of a study."""
 
+from gasweep.analysis.study import StudyRun
 from gasweep.report.tables import collapse_lines, estimate_lines, steps_table
 from tests.report import examples
 
@@ -19,6 +20,14 @@ def test_steps_table_has_a_row_per_batch_size_with_the_winning_rate() -> None:
     assert len(lines) == 2 + len(examples.BATCHES)
     assert lines[2].split()[0] == "8"
     assert lines[2].split()[-3:] == ["0.1", "3/3", "bracketed"]
+
+
+def test_a_target_met_at_the_first_evaluation_is_a_bound() -> None:
+    bounds = ((8, 10.0, 20.0), (16, 10.0, 12.0), (32, 0.0, 10.0))
+    runs = [StudyRun(batch_size=b, learning_rate=0.1, seed=0, low=low, high=high) for b, low, high in bounds]
+    rows = [line.split() for line in steps_table(examples.study_dict(runs))[2:]]
+    assert rows[2][:5] == ["32", "≤", "10", "≤", "320"]
+    assert "≤" not in rows[0] + rows[1]
 
 
 def test_columns_line_up() -> None:

@@ -17,6 +17,11 @@ class NothingToEvaluate(ToyRegression):
         return []
 
 
+class CountsWithoutEnd(ToyRegression):
+    def eval_sums(self, model: Any, batch: Any) -> dict[str, tuple[float, float]]:
+        return {name: (1.0, float("inf")) for name in self.metrics()}
+
+
 def evaluated_steps(config: EvaluationConfig, last: int) -> list[int]:
     steps = [0]
     while steps[-1] < last:
@@ -98,4 +103,11 @@ def test_a_task_without_evaluation_batches_is_refused() -> None:
     spec = toy_spec(arguments={"num_examples": 4}, evaluation={"max_examples": 4})
     spec.config.task["_target_"] = "tests.training.test_evaluate.NothingToEvaluate"
     with pytest.raises(TaskError, match="returned no batch"):
+        train_toy(spec=spec)
+
+
+def test_an_infinite_count_is_no_loss_of_zero() -> None:
+    spec = toy_spec(max_optimizer_steps=1)
+    spec.config.task["_target_"] = "tests.training.test_evaluate.CountsWithoutEnd"
+    with pytest.raises(TaskError, match="count=inf for 'eval_loss'; a count is a finite number >= 0"):
         train_toy(spec=spec)

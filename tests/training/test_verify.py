@@ -112,6 +112,12 @@ def test_each_wrong_task_is_caught_and_its_cause_named(ranks, task, module, argu
 
 
 @pytest.mark.multiprocess
+def test_a_counter_of_batches_is_no_parameter(ranks):
+    answer = verified(ranks, "ToyRegression", module="toys", arguments={"batch_norm": True})
+    assert 0.0 < max(pair.parameter_deviation for pair in answer.pairs) < 1.0
+
+
+@pytest.mark.multiprocess
 def test_dropout_in_fast_mode_is_said_to_be_all_that_differs(ranks):
     answer = verified(ranks, "ToyRegression", module="toys", arguments={"dropout": 0.3})
     assert answer.notes == ["compared in float64 with dropout off, the layouts agree to rounding"]
