@@ -83,6 +83,7 @@ def main(arguments: argparse.Namespace) -> int:
     if base is not None and not 0 <= base < float("inf"):
         raise SourceError(f"--base-batch-size={base} must be a finite number >= 0")
     path = Path(arguments.source)
+    _check_target(arguments)
     answer = _of_sweep(path, arguments) if path.is_dir() else _of_file(path, arguments)
     plots: list[str] = []
     if arguments.plot:
@@ -99,6 +100,18 @@ def main(arguments: argparse.Namespace) -> int:
     else:
         print_lines([*answer.estimates(), *plots, *([] if costs is None else costs.lines())])
     return 0
+
+
+def _check_target(arguments: argparse.Namespace) -> None:
+    """How a target is to be met, without one, would change nothing and be taken to have."""
+    if arguments.target:
+        return
+    for name, default in (("mode", "min"), ("rule", "first_crossing"), ("window_fraction", 0.0)):
+        if getattr(arguments, name) != default:
+            option = "--" + name.replace("_", "-")
+            raise SourceError(f"{option} {getattr(arguments, name)}: say of what with --target VALUE")
+    if arguments.metric and Path(arguments.source).is_dir():
+        raise SourceError(f"--metric {arguments.metric}: say what counts as reached with --target VALUE")
 
 
 def _of_sweep(directory: Path, arguments: argparse.Namespace) -> Answer:

@@ -86,6 +86,13 @@ def _guarded(name: str, words: list[str]) -> int:
         if debug:
             traceback.print_exc()
         return _fail(str(error), code=error.exit_code)
+    except OSError as error:
+        # A file that is not there, may not be written, or a full disk: the user's to mend, if it has a name.
+        if debug:
+            traceback.print_exc()
+        if error.filename is None:
+            return _fail(f"internal error: {type(error).__name__}: {error}; --debug shows where", code=1)
+        return _fail(f"{error.filename}: {error.strerror or type(error).__name__}", code=2)
     except Exception as error:
         if debug:
             traceback.print_exc()

@@ -121,7 +121,7 @@ def plan_sweep(config: SweepConfig, *, normalize_task: NormalizeTask = dict) -> 
         probes=list(builder.probes.values()),
         layouts=builder.sorted_layouts(),
         rejected=builder.rejected,
-        notes=_notes(config, axes),
+        notes=_notes(config, axes, list(builder.runs.values())),
     )
 
 
@@ -266,7 +266,7 @@ def _products(extra: dict[str, list[Any]]) -> Iterator[dict[str, Any]]:
         yield dict(zip(extra, values, strict=True))
 
 
-def _notes(config: SweepConfig, axes: Axes) -> list[str]:
+def _notes(config: SweepConfig, axes: Axes, runs: list[RunSpec]) -> list[str]:
     notes = []
     if axes.learning_rate is not None and config.learning_rate_scaling.rule != "none":
         notes.append(
@@ -279,4 +279,15 @@ def _notes(config: SweepConfig, axes: Axes) -> list[str]:
             "cluster.backend=inline has one rank: grid.world_size above 1 will be listed as infeasible; "
             "cluster.backend=ray runs it"
         )
+    too_large = sorted({run.effective_batch_size for run in runs if _exceeds_budget(run)})
+    if too_large:
+        notes.append(
+            f"budget.max_examples is less than one optimizer step of B={', '.join(map(str, too_large))}: such "
+            "runs end at once, without the target"
+        )
     return notes
+
+
+def _exceeds_budget(run: RunSpec) -> bool:
+    limit = run.config.budget.max_examples
+    return limit is not None and run.effective_batch_size > limit

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from gasweep.errors import SweepDirectoryError
 from gasweep.results.codec import result_from_dict
 from gasweep.results.database import open_reader, translated
 from gasweep.results.directory import JOURNAL_FILE
@@ -60,8 +61,8 @@ class JournalReader:
         runs = [
             StoredRun(
                 run_id=run_id,
-                spec=json.loads(spec),
-                state=RunState(state),
+                spec=self._loaded(spec),
+                state=self._state(state),
                 reason=reason,
                 current=bool(current),
                 num_attempts=num_attempts,
@@ -76,7 +77,7 @@ class JournalReader:
         return bool(self._query("SELECT 1 FROM runs WHERE run_id = ?", run_id))
 
     def state(self, run_id: str) -> RunState:
-        return RunState(self._query("SELECT state FROM runs WHERE run = ?", self._row(run_id))[0][0])
+        return self._state(self._query("SELECT state FROM runs WHERE run = ?", self._row(run_id))[0][0])
 
     def counts(self, *, current_only: bool = False) -> dict[RunState, int]:
         """How many runs are in each state; every state is a key."""
@@ -94,7 +95,7 @@ class JournalReader:
         )
         return [
             StepRecord(
-                **dict(zip(STEP_COLUMNS, row, strict=False)), extra=json.loads(row[-1]) if row[-1] else {}
+                **dict(zip(STEP_COLUMNS, row, strict=False)), extra=self._loaded(row[-1]) if row[-1] else {}
             )
             for row in rows
         ]
@@ -108,18 +109,18 @@ class JournalReader:
             after,
         )
         return [
-            EvalRecord(optimizer_step=step, contributions=contributions, metrics=json.loads(metrics))
+            EvalRecord(optimizer_step=step, contributions=contributions, metrics=self._loaded(metrics))
             for step, contributions, metrics in rows
         ]
 
     def result(self, run_id: str) -> RunResult | None:
         rows = self._query("SELECT result FROM results WHERE run = ?", self._row(run_id))
-        return result_from_dict(json.loads(rows[0][0])) if rows else None
+        return self._result(rows[0][0]) if rows else None
 
     def results(self) -> dict[str, RunResult]:
         """Every finished run's result, in the order the runs were added."""
         rows = self._query("SELECT run_id, result FROM results JOIN runs USING (run) ORDER BY run")
-        return {run_id: result_from_dict(json.loads(text)) for run_id, text in rows}
+        return {run_id: self._result(text) for run_id, text in rows}
 
     def attempts(self, run_id: str | None = None) -> list[StoredAttempt]:
         """Attempts of one run, or of all, oldest first within a run."""
@@ -135,8 +136,8 @@ class JournalReader:
         return [
             StoredTransition(
                 run_id=row[0],
-                old_state=RunState(row[1]),
-                new_state=RunState(row[2]),
+                old_state=self._state(row[1]),
+                new_state=self._state(row[2]),
                 reason=row[3],
                 at=row[4],
             )
@@ -152,8 +153,8 @@ class JournalReader:
             ConfigVersion(
                 version=version,
                 recorded_at=recorded_at,
-                config=json.loads(config),
-                environment=json.loads(environment),
+                config=self._loaded(config),
+                environment=self._loaded(environment),
             )
             for version, recorded_at, config, environment in rows
         ]
@@ -166,7 +167,7 @@ class JournalReader:
             " FROM steps JOIN runs USING (run) GROUP BY run"
         )
         evaluations = {
-            run_id: (step, contributions, json.loads(metrics))
+            run_id: (step, contributions, self._loaded(metrics))
             for run_id, step, contributions, metrics in self._query(
                 "SELECT run_id, max(optimizer_step), contributions, metrics"
                 " FROM evaluations JOIN runs USING (run) GROUP BY run"
@@ -207,6 +208,30 @@ class JournalReader:
         if not rows:
             raise KeyError(f"run {run_id} is not in {self.path}")
         return int(rows[0][0])
+
+    def _loaded(self, text: str) -> Any:
+        try:
+            return json.loads(text)
+        except ValueError as error:
+            raise self._damage(error) from error
+
+    def _result(self, text: str) -> RunResult:
+        try:
+            return result_from_dict(json.loads(text))
+        except (ValueError, TypeError, KeyError) as error:
+            raise self._damage(error) from error
+
+    def _state(self, text: str) -> RunState:
+        try:
+            return RunState(text)
+        except ValueError as error:
+            raise self._damage(error) from error
+
+    def _damage(self, error: Exception) -> SweepDirectoryError:
+        return SweepDirectoryError(
+            f"{self.path} is damaged: a record cannot be read ({error}); bring the file back from a copy, or "
+            "start the sweep in a new directory"
+        )
 
     def _query(self, sql: str, *values: Any) -> list[Any]:
         with translated(self.path):

@@ -135,7 +135,8 @@ def move(batch: Batch, device: torch.device | str) -> Batch:
     if isinstance(batch, dict):
         return {key: move(value, device) for key, value in batch.items()}
     if isinstance(batch, (tuple, list)):
-        return type(batch)(move(value, device) for value in batch)
+        moved = [move(value, device) for value in batch]
+        return type(batch)(*moved) if hasattr(batch, "_fields") else type(batch)(moved)
     if not hasattr(batch, "to"):
         return batch
     if str(device).startswith("cuda") and batch.device.type == "cpu":

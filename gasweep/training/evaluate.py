@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -26,13 +27,19 @@ class Evaluator:
         config = parts.spec.config
         self._parts = parts
         self._metrics = parts.task.metrics()
-        self._batches = parts.task.eval_batches(
+        batches: Any = parts.task.eval_batches(
             root=config.data.root,
             batch_size=config.evaluation.batch_size,
             max_examples=config.evaluation.max_examples,
         )
-        if not self._batches:
+        if not isinstance(batches, Sequence):
+            kind = type(batches).__name__
+            raise TaskError(
+                f"task.eval_batches returned a {kind}; it must return a list: every run reads it anew"
+            )
+        if not batches:
             raise TaskError("task.eval_batches returned no batch; at least one is needed to evaluate")
+        self._batches = batches
 
     def run(self) -> dict[str, float]:
         """Σ sum / Σ count of each metric, which may be non-finite; the model is left in training mode."""
@@ -72,7 +79,7 @@ class Evaluator:
             raise TaskError(
                 f"task.eval_sums returned {sorted(sums)}, but task.metrics() names {sorted(self._metrics)}"
             )
-        rows = [[float(x) for x in sums[metric]] for metric in self._metrics]
+        rows = [_sum_and_count(metric, sums[metric]) for metric in self._metrics]
         return torch.tensor(rows, dtype=torch.float64)
 
 
@@ -98,6 +105,16 @@ def check_evaluation(config: EvaluationConfig) -> None:
         raise ConfigError(f"evaluation.spacing_fraction={config.spacing_fraction} must be >= 0")
     if config.batch_size < 1:
         raise ConfigError(f"evaluation.batch_size={config.batch_size} must be >= 1")
+
+
+def _sum_and_count(metric: str, pair: Any) -> tuple[float, float]:
+    try:
+        total, count = pair
+        return float(total), float(count)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise TaskError(
+            f"task.eval_sums gave {pair!r} for {metric!r}; it must give a pair of real numbers, (sum, count)"
+        ) from error
 
 
 def _ratio(metric: str, sums_and_counts: list[list[float]]) -> float:

@@ -24,6 +24,9 @@ def summed_loss(loss: SummedLoss | MeanLoss, *, num_items: int) -> Tensor:
             f"task.loss returned {type(loss).__name__}; it must return SummedLoss(total=..., num_items=...) "
             "or MeanLoss(mean=..., num_items=...)"
         )
+    if not isinstance(value, Tensor) or value.is_complex():
+        kind = f"a {value.dtype}" if isinstance(value, Tensor) else f"a {type(value).__name__}"
+        raise TaskError(f"task.loss returned {kind}; the loss must be a real tensor, with its graph")
     if loss.num_items != num_items:
         raise TaskError(
             f"task.loss summed num_items={loss.num_items} but task.count_items said {num_items} for the same "

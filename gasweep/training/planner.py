@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import functools
+import operator
 
 import torch
 
 from gasweep.batching.partition import StepPartition, partition_step
 from gasweep.data.index_stream import Indices
+from gasweep.errors import TaskError
 from gasweep.tasks.base import Batch, move
 from gasweep.training.parts import MicroBatch, StepPlan, TrainingParts
 
@@ -63,7 +65,7 @@ class StepPlanner:
         else:
             # Counting needs the examples, so they wait on the CPU until their group runs.
             on_cpu = data.batch(indices)
-            num_items = self._parts.task.count_items(on_cpu)
+            num_items = self._count(on_cpu)
 
             def fetch() -> Batch:
                 return move(on_cpu, device)
@@ -76,6 +78,13 @@ class StepPlanner:
             fetch=fetch,
             num_items=num_items,
         )
+
+    def _count(self, batch: Batch) -> int:
+        count = self._parts.task.count_items(batch)
+        try:
+            return operator.index(count)
+        except TypeError:
+            raise TaskError(f"task.count_items returned {count!r}; it must be a whole number") from None
 
     def _num_items(self, effective_batch_size: int, micro_batches: list[MicroBatch]) -> int:
         if self._items_per_example is not None:

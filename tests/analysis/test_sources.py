@@ -224,6 +224,34 @@ def test_missing_file_and_directory(tmp_path: Path) -> None:
         read_source(tmp_path)
 
 
+@pytest.mark.parametrize("delimiter", ["", "::", "\n", '"'])
+def test_a_delimiter_is_one_character(delimiter: str) -> None:
+    with pytest.raises(SourceError, match="must be one character"):
+        SourceOptions(delimiter=delimiter)
+
+
+@pytest.mark.parametrize(
+    ("options", "name", "match"),
+    [
+        (
+            {"run_pattern": "x"},
+            "runs.csv",
+            "run_pattern: has no use in a file of kind 'table', only in wandb",
+        ),
+        (
+            {"metric": "loss", "last_progress": 5.0},
+            "runs.csv",
+            "last_progress: has no use in a file of kind 'c",
+        ),
+        ({"delimiter": ";"}, "x.json", "delimiter: has no use in a file of kind 'mlperf'"),
+    ],
+)
+def test_an_option_without_use_is_named(
+    tmp_path: Path, options: dict[str, object], name: str, match: str
+) -> None:
+    refused(tmp_path, "batch,steps\n8,100\n", re.escape(match), name, **options)
+
+
 def test_delimiters(tmp_path: Path) -> None:
     assert len(table(tmp_path, "batch;steps\n8;100\n", delimiter=";")) == 1
     assert len(table(tmp_path, "batch\tsteps\n8\t100\n", name="runs.tsv")) == 1
@@ -244,6 +272,11 @@ def test_json_lines(tmp_path: Path) -> None:
         ('{"batch_size": 8, "steps": NaN}', "line 2: steps: nan is not a finite number"),
         ('{"batch_size": 8}', "line 2: steps: empty"),
         ('{"batch_size": {"a": 1}, "steps": 1}', "line 2: batch_size: {'a': 1} is not a number"),
+        ('{"batch_size": 8, "batch_size": 16, "steps": 1}', "line 2: key 'batch_size' is given twice"),
+        ("[" * 100_000, "line 2: JSON nested too deeply"),
+        (f'{{"batch_size": 8, "steps": {"9" * 5000}}}', "line 2: a whole number of thousands of digits"),
+        (f'{{"batch_size": 8, "steps": {"9" * 400}}}', "line 2: steps: 9999"),
+        ('{"batch_size": 8, "steps": 1e309}', "line 2: steps: inf is not a finite number"),
     ],
 )
 def test_bad_json_line_is_named(tmp_path: Path, line: str, match: str) -> None:

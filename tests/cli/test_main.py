@@ -121,6 +121,12 @@ def test_no_command_shows_the_help_and_exits_2(capsys: pytest.CaptureFixture[str
         (ConfigError("grid.seed=[]: give a value"), 2, "grid.seed=[]: give a value"),
         (RunError("the workers did not start"), 1, "the workers did not start"),
         (KeyboardInterrupt(), 130, "stopped"),
+        (
+            PermissionError(13, "Permission denied", "/there/report.html"),
+            2,
+            "/there/report.html: Permission denied",
+        ),
+        (OSError("no name"), 1, "internal error: OSError: no name; --debug shows where"),
         (ValueError("two\nlines"), 1, "internal error: ValueError: two lines; --debug shows where"),
     ],
 )

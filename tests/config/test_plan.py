@@ -293,3 +293,14 @@ def test_sizes_and_rates_that_no_machine_can_hold_are_refused(base):
     for multiplier in ("1", "1e-320"):
         with pytest.raises(ConfigError, match=f"grid.learning_rate_multiplier={multiplier}"):
             plan(base, f"grid.learning_rate_multiplier=[{multiplier}]", *scaled)
+
+
+def test_a_batch_beyond_the_budget_is_said(base):
+    (note,) = plan(
+        base,
+        "budget.max_examples=100",
+        "grid.micro_batch_size=[50,100,200]",
+        "grid.world_size=[1]",
+        "grid.accumulation_steps=[1]",
+    ).notes
+    assert "less than one optimizer step of B=200" in note

@@ -7,6 +7,7 @@ import math
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -282,6 +283,33 @@ def test_what_is_no_sweep_is_refused(tmp_path: Path) -> None:
     for opener in (Journal.create_or_open, JournalReader.open):
         with pytest.raises(SweepDirectoryError, match="is no gasweep journal"):
             opener(foreign)
+
+
+@pytest.mark.parametrize(
+    ("change", "read"),
+    [
+        ('UPDATE results SET result = \'{"state": "reac\'', lambda reader, run: reader.result(run)),
+        ("UPDATE results SET result = '{}'", lambda reader, run: reader.results()),
+        ("UPDATE runs SET spec = CAST(x'7bff22' AS TEXT)", lambda reader, run: reader.runs()),
+        ("UPDATE runs SET state = CAST(x'72fe61' AS TEXT)", lambda reader, run: reader.state(run)),
+    ],
+)
+def test_a_damaged_record_is_one_line(
+    tmp_path: Path, change: str, read: Callable[[JournalReader, str], object]
+) -> None:
+    with started(tmp_path, "a") as journal:
+        journal.record_result(make_result("a"))
+    damaged = sqlite3.connect(tmp_path / JOURNAL_FILE)
+    damaged.execute("PRAGMA ignore_check_constraints=ON")
+    damaged.execute(change)
+    damaged.commit()
+    damaged.close()
+    with (
+        JournalReader.open(tmp_path) as reader,
+        pytest.raises(SweepDirectoryError, match="is damaged: a record cannot be read") as caught,
+    ):
+        read(reader, "a")
+    assert "\n" not in str(caught.value)
 
 
 def test_a_sweep_has_one_id_for_life_and_another_sweep_another(tmp_path: Path) -> None:

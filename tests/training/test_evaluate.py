@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
+import torch
 
 from gasweep.config.schema import EvaluationConfig
 from gasweep.errors import ConfigError, TaskError
@@ -15,6 +17,20 @@ from tests.training.toys import ToyRegression, toy_spec, train_toy
 class NothingToEvaluate(ToyRegression):
     def eval_batches(self, *, root: str | None, batch_size: int, max_examples: int | None) -> list[Any]:
         return []
+
+
+class EvaluatesOnce(ToyRegression):
+    def eval_batches(self, *, root: str | None, batch_size: int, max_examples: int | None) -> Any:
+        return iter(super().eval_batches(root=root, batch_size=batch_size, max_examples=max_examples))
+
+
+@dataclass(kw_only=True)
+class OddSums(ToyRegression):
+    pair: str = "1.0"
+
+    def eval_sums(self, model: Any, batch: Any) -> Any:
+        values = {"number": 1.0, "complex": (1j, 2.0), "none": (None, 1.0), "vector": (torch.ones(2), 1.0)}
+        return dict.fromkeys(self.metrics(), values[self.pair])
 
 
 class CountsWithoutEnd(ToyRegression):
@@ -110,4 +126,21 @@ def test_an_infinite_count_is_no_loss_of_zero() -> None:
     spec = toy_spec(max_optimizer_steps=1)
     spec.config.task["_target_"] = "tests.training.test_evaluate.CountsWithoutEnd"
     with pytest.raises(TaskError, match="count=inf for 'eval_loss'; a count is a finite number >= 0"):
+        train_toy(spec=spec)
+
+
+def test_batches_that_can_be_read_once_only_are_refused() -> None:
+    spec = toy_spec(max_optimizer_steps=1)
+    spec.config.task["_target_"] = "tests.training.test_evaluate.EvaluatesOnce"
+    with pytest.raises(TaskError, match="eval_batches returned a list_iterator; it must return a list"):
+        train_toy(spec=spec)
+
+
+@pytest.mark.parametrize("pair", ["number", "complex", "none", "vector"])
+def test_sums_are_pairs_of_real_numbers(pair: str) -> None:
+    spec = toy_spec(arguments={"pair": pair}, max_optimizer_steps=1)
+    spec.config.task["_target_"] = "tests.training.test_evaluate.OddSums"
+    with pytest.raises(
+        TaskError, match=r"for 'eval_loss'; it must give a pair of real numbers, \(sum, count\)"
+    ):
         train_toy(spec=spec)

@@ -10,6 +10,10 @@ NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?")
 MISSING = frozenset({"", "none", "null", "na", "n/a", "-"})
 
 
+_LONGEST = 60
+"""Characters of a cell that an error message shows."""
+
+
 class BadCell(Exception):
     """Why a cell cannot be used; the reader adds file and line."""
 
@@ -86,7 +90,10 @@ def _any_number(raw: object) -> float | None:
     if isinstance(raw, bool):
         return None
     if isinstance(raw, int | float):
-        return float(raw)
+        try:
+            return float(raw)
+        except OverflowError:
+            return math.inf if raw > 0 else -math.inf
     if not isinstance(raw, str):
         return None
     text = raw.strip()
@@ -96,4 +103,5 @@ def _any_number(raw: object) -> float | None:
 
 
 def _shown(raw: object) -> str:
-    return "an empty cell" if raw is None or raw == "" else repr(raw)
+    text = "an empty cell" if raw is None or raw == "" else repr(raw)
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}… ({len(text)} characters)"

@@ -11,14 +11,13 @@ Source: github.com/mlcommons/logging, mlperf_logging/rcp_checker.
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from typing import Any
 
 from gasweep.analysis.sources.cells import BadCell, positive
 from gasweep.analysis.sources.options import SourceOptions, Units
-from gasweep.analysis.sources.records import read_text
+from gasweep.analysis.sources.records import parse_json, read_text
 from gasweep.analysis.trials import StudyRun
 from gasweep.errors import SourceError
 
@@ -33,10 +32,7 @@ def read_mlperf(path: Path, options: SourceOptions) -> tuple[list[StudyRun], lis
 
     Raises: SourceError naming file, entry and reason.
     """
-    try:
-        content = json.loads(read_text(path))
-    except json.JSONDecodeError as error:
-        raise SourceError(f"{path} line {error.lineno}: not JSON: {error.msg}") from None
+    content = parse_json(read_text(path), path=path)
     if not isinstance(content, dict) or not content:
         raise SourceError(f"{path}: holds no object of reference convergence points")
     runs: list[StudyRun] = []

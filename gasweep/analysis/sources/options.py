@@ -10,6 +10,16 @@ from gasweep.errors import SourceError, nearest
 KINDS = ("auto", "table", "curves", "mlperf", "wandb")
 BATCH_UNITS = ("examples", "tokens")
 PROGRESS_UNITS = ("steps", "examples", "tokens", "epochs")
+USED_BY = {
+    "columns": ("table", "curves", "wandb"),
+    "where": ("table", "curves", "wandb"),
+    "delimiter": ("table", "curves", "wandb"),
+    "metric": ("curves", "wandb"),
+    "evaluation_spacing": ("table", "mlperf"),
+    "last_progress": ("table",),
+    "run_pattern": ("wandb",),
+}
+"""Kinds of file that each option means something in; those not listed mean something in all."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,6 +67,17 @@ class SourceOptions:
             value = getattr(self, name)
             if value is not None and not 0.0 < value < float("inf"):
                 raise SourceError(f"{name}: {value} must be a positive number")
+        if self.delimiter is not None and (len(self.delimiter) != 1 or self.delimiter in '\r\n"'):
+            raise SourceError(f"delimiter: {self.delimiter!r} must be one character, no quote or line end")
+
+    def check_use(self, kind: str) -> None:
+        """Raises: SourceError for an option that a file of `kind` has no use for."""
+        for name, kinds in USED_BY.items():
+            if getattr(self, name) and kind not in kinds:
+                raise SourceError(
+                    f"{name}: has no use in a file of kind '{kind}', only in {' or '.join(kinds)}; leave it "
+                    "out, or declare the kind"
+                )
 
 
 def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:

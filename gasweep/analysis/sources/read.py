@@ -41,6 +41,7 @@ def read_source(path: Path | str, options: SourceOptions | None = None) -> Sourc
     """
     path, options = Path(path), options or SourceOptions()
     kind = options.kind if options.kind != "auto" else _kind_of(path, options)
+    options.check_use(kind)
     runs, notes = READERS[kind](path, options)
     in_tokens = options.batch_unit == "tokens" and options.tokens_per_example is None
     return Source(

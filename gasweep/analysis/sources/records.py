@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from gasweep.analysis.sources.cells import BadCell
 from gasweep.analysis.sources.options import SourceOptions
 from gasweep.errors import SourceError, nearest
 
@@ -34,6 +35,35 @@ def read_text(path: Path) -> str:
     if not text.strip():
         raise SourceError(f"{path}: the file is empty")
     return text
+
+
+def parse_json(text: str, *, path: Path, line: int | None = None) -> Any:
+    """The value of a JSON text.
+
+    line: where in the file it stands; None: it is the whole file.
+    Raises: SourceError for what is no JSON, a key given twice in one object, and nesting or a whole number
+        beyond any use.
+    """
+    where = f"{path}" if line is None else f"{path} line {line}"
+    try:
+        return json.loads(text, object_pairs_hook=_object)
+    except json.JSONDecodeError as error:
+        raise SourceError(f"{path} line {line or error.lineno}: not JSON: {error.msg}") from None
+    except RecursionError:
+        raise SourceError(f"{where}: JSON nested too deeply") from None
+    except BadCell as problem:
+        raise SourceError(f"{where}: {problem}") from None
+    except ValueError:
+        raise SourceError(f"{where}: a whole number of thousands of digits") from None
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        repeated = next(name for name in names if names.count(name) > 1)
+        raise BadCell(f"key '{repeated}' is given twice in one object; keep one")
+    return found
 
 
 def read_records(path: Path, options: SourceOptions) -> tuple[list[str], list[Record]]:
@@ -93,10 +123,7 @@ def _json_lines(path: Path, text: str) -> tuple[list[str], list[Record]]:
     for line, content in enumerate(text.splitlines(), start=1):
         if not content.strip():
             continue
-        try:
-            row = json.loads(content)
-        except json.JSONDecodeError as error:
-            raise SourceError(f"{path} line {line}: not JSON: {error.msg}") from None
+        row = parse_json(content, path=path, line=line)
         if not isinstance(row, dict):
             raise SourceError(f"{path} line {line}: holds a {type(row).__name__}, not an object")
         columns.update(dict.fromkeys(row))
