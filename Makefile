@@ -16,7 +16,7 @@ quickstart: $(INSTALLED)
 	$(BIN)/gasweep run configs/quickstart.yaml
 
 test: $(INSTALLED)
-	$(BIN)/python -m pytest -m "not long"
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not long"
 
 test-long: $(INSTALLED)
 	$(BIN)/python -m pytest -m long
