@@ -1,20 +1,19 @@
 """What measuring the gradient noise costs: measured and plain optimizer steps of one run, in turn.
 
-    python experiments/noise_overhead.py [--pairs 60] [--task NAME] [--device cpu|cuda] [--json FILE]
+    python experiments/noise_overhead.py [--pairs 200] [--task NAME] [--device cpu|cuda] [--json FILE]
 
-Two trainers of the same run, one measuring, take optimizer steps in turn, one each in random order, so that
-whatever else the machine does falls on both. A pair is a block of steps of each: at k = 1, eight times as
-many pairs of one step; at the default k, which the run finds itself in its first steps, blocks of k. Prints
-the median extra time of the measuring blocks relative to the plain ones, with its 95 % interval from the
-order statistics of the pairs, by the wall clock and by this thread's processor time, on which other programs
-weigh least.
+One trainer takes both kinds, in random order within each pair, so that neither what else the machine does nor
+where its tensors happen to lie tells them apart. In a plain step there is no observer. A pair is a block of
+steps of each: at k = 1, twice as many pairs of one step; at the default k, which the run finds itself in its
+first steps, blocks of k, of which one step is measured. Prints the median extra time of the measuring blocks
+relative to the plain ones, with its 95 % interval from the order statistics of the pairs, by the wall clock
+and by this thread's processor time, on which other programs weigh least.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import math
 import random
 import time
 from collections.abc import Callable
@@ -23,6 +22,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from medians import median_interval
 
 from gasweep.config.run_spec import Layout, RunSpec
 from gasweep.config.schema import SweepConfig
@@ -38,6 +38,9 @@ TASKS: dict[str, tuple[dict[str, Any], tuple[int, int, int]]] = {
     "text_lm wide": ({"_target_": "gasweep.tasks.TextLm", "depth": 4, "width": 256}, (8, 1, 2)),
     "fashion_mnist": ({"_target_": "gasweep.tasks.FashionMnist", "hidden": 256}, (1024, 1, 8)),
 }
+
+
+WARMUP_PAIRS = 5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,11 +63,10 @@ class Row:
         )
 
 
-def spec(name: str, *, measures: bool, every: int | None) -> RunSpec:
+def spec(name: str, *, every: int | None) -> RunSpec:
     task, (b, n, g) = TASKS[name]
     config = SweepConfig(task=dict(task), strategy="single")
     config.data.sampling = "replacement"
-    config.noise_scale.enabled = measures
     config.budget.max_optimizer_steps = 10**9
     config.noise_scale.every_optimizer_steps = every
     if name.endswith("adamw"):
@@ -81,18 +83,32 @@ def spec(name: str, *, measures: bool, every: int | None) -> RunSpec:
 
 
 class Loop:
-    """One trainer, stepped."""
+    """One trainer, stepped with its observer or as if it had none."""
 
     def __init__(self, run: RunSpec, *, device: str) -> None:
         self.trainer: Trainer = build_trainer(run, process=ProcessContext(device=device))
+        assert isinstance(self.trainer.observer, NoiseObserver)
+        self.observer = self.trainer.observer
         self._device = torch.device(device)
-        self._stepper = Stepper(
+        self._stepper: Any = Stepper(
             self.trainer, progress=RunProgress(), sink=lambda **_: None, flags=lambda: (False, False)
         )
+        self._due = self.observer.observes
 
-    def step(self, count: int) -> None:
-        for _ in range(count):
+    def find_spacing(self) -> int:
+        while self.observer.spacing is None:
             self._stepper.attempt()
+        return self.observer.spacing
+
+    def step(self, kind: str) -> None:
+        """plain: no observer; due, waiting: it is asked, as in a run, and measures, or does not."""
+        if kind == "plain":
+            self.observer.observes = lambda **_: False  # type: ignore[method-assign]
+        else:
+            self.observer.observes = (  # type: ignore[method-assign]
+                lambda **asked: [self._due(**asked), kind == "due"][1]
+            )
+        self._stepper.attempt()
         if self._device.type == "cuda":
             torch.cuda.synchronize(self._device)
 
@@ -101,21 +117,16 @@ CLOCKS: dict[str, Callable[[], float]] = {"wall": time.perf_counter, "cpu": time
 
 
 def measure(name: str, *, every: int | None, pairs: int, device: str) -> list[Row]:
-    plain = Loop(spec(name, measures=False, every=None), device=device)
-    measuring = Loop(spec(name, measures=True, every=every), device=device)
-    observer = measuring.trainer.observer
-    assert isinstance(observer, NoiseObserver)
-    plain.step(5)
-    measuring.step(5)
-    while observer.spacing is None:
-        measuring.step(1)
-    block = observer.spacing
+    loop = Loop(spec(name, every=every), device=device)
+    block = loop.find_spacing()
+    for kind in ("plain", "due") * WARMUP_PAIRS:
+        loop.step(kind)
     rng = random.Random(0)
-    taken = [timed_in_turn([plain, measuring], block, rng=rng) for _ in range(pairs)]
-    layout = measuring.trainer.parts.spec.layout
+    taken = [timed_in_turn(loop, block, rng=rng) for _ in range(pairs)]
+    layout = loop.trainer.parts.spec.layout
     rows = []
     for clock in CLOCKS:
-        ratios = [pair[measuring][clock] / pair[plain][clock] - 1.0 for pair in taken]
+        ratios = [pair["measuring"][clock] / pair["plain"][clock] - 1.0 for pair in taken]
         low, high = median_interval(ratios)
         rows.append(
             Row(
@@ -123,7 +134,7 @@ def measure(name: str, *, every: int | None, pairs: int, device: str) -> list[Ro
                 layout=f"b={layout.micro_batch_size} N=1 G={layout.accumulation_steps}",
                 every=block,
                 pairs=pairs,
-                step_ms=1e3 * float(np.median([pair[plain]["wall"] / block for pair in taken])),
+                step_ms=1e3 * float(np.median([pair["plain"]["wall"] / block for pair in taken])),
                 clock=clock,
                 overhead=float(np.median(ratios)),
                 low=low,
@@ -133,31 +144,24 @@ def measure(name: str, *, every: int | None, pairs: int, device: str) -> list[Ro
     return rows
 
 
-def timed_in_turn(loops: list[Loop], count: int, *, rng: random.Random) -> dict[Loop, dict[str, float]]:
-    """Seconds of `count` optimizer steps of each loop by each clock, one step of each at a time."""
-    taken = {loop: dict.fromkeys(CLOCKS, 0.0) for loop in loops}
-    for _ in range(count):
-        for loop in rng.sample(loops, len(loops)):
+def timed_in_turn(loop: Loop, count: int, *, rng: random.Random) -> dict[str, dict[str, float]]:
+    """Seconds of `count` optimizer steps of each kind by each clock, one step of each at a time."""
+    taken = {side: dict.fromkeys(CLOCKS, 0.0) for side in ("plain", "measuring")}
+    for index in range(count):
+        kinds = {"plain": "plain", "measuring": "due" if index == 0 else "waiting"}
+        for side in rng.sample(list(kinds), len(kinds)):
             began = {name: clock() for name, clock in CLOCKS.items()}
-            loop.step(1)
+            loop.step(kinds[side])
             for name, clock in CLOCKS.items():
-                taken[loop][name] += clock() - began[name]
+                taken[side][name] += clock() - began[name]
     return taken
-
-
-def median_interval(values: list[float]) -> tuple[float, float]:
-    """A 95 % interval for the median from order statistics (normal approximation of the binomial)."""
-    ordered, n = sorted(values), len(values)
-    reach = 1.96 * math.sqrt(n) / 2.0
-    low, high = math.floor(n / 2.0 - reach), math.ceil(n / 2.0 + reach)
-    return ordered[max(low, 0)], ordered[min(high, n - 1)]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--pairs", type=int, default=60)
+    parser.add_argument("--pairs", type=int, default=200)
     parser.add_argument("--task", choices=tuple(TASKS), action="append")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--json")
@@ -165,7 +169,7 @@ def main() -> None:
     torch.set_num_threads(1)
     rows: list[Row] = []
     for name in arguments.task or TASKS:
-        for every, factor in ((1, 8), (None, 1)):
+        for every, factor in ((1, 2), (None, 1)):
             found = measure(name, every=every, pairs=factor * arguments.pairs, device=arguments.device)
             rows += found
             print(*found, sep="\n", flush=True)

@@ -1,21 +1,22 @@
 """What the trainer costs beside a hand-written loop of the same maths.
 
-Both loops train the same three-layer network on the same random vectors, on one thread; their optimizer steps
-take turns in pairs of blocks, so that whatever else the machine does falls on both. Where a process happens
-to put its tensors makes one loop faster than the other by percents, for as long as they live: both are built
-anew for each pair, in the one order and the other in turn, in a process whose allocator keeps what is freed
-(a loop that gives memory back and takes it again times the kernel). Prints the mean ratio with its 95 %
-interval over pairs.
+Both loops train one three-layer network on the same random vectors, on one thread, and take its optimizer
+steps in turn, in random order within each pair, so that whatever else the machine does falls on both. They
+share model, data and optimizer: where a process happens to put its tensors makes a step faster or slower by
+percents, and must do so to both. The process's allocator keeps what is freed (a loop that gives memory back
+and takes it again times the kernel). Prints the median over pairs of the trainer's extra time, relative to
+the hand-written step, with its 95 % interval (order statistics of the pairs). `hand-written` twice is the
+same comparison of a loop with itself, which must come out as nothing.
 
-    python experiments/trainer_overhead.py [--pairs 120] [--clock cpu] [--json]
+    python experiments/trainer_overhead.py [--pairs 400] [--clock cpu] [--json]
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import math
 import os
+import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy.stats import t as student_t
+from medians import median_interval
 from torch import nn
 
 from gasweep.config.run_spec import Layout, RunSpec
@@ -32,10 +33,23 @@ from gasweep.data.index_stream import IndexStream
 from gasweep.data.streams import run_data_seed
 from gasweep.tasks.base import Batch, Data, SummedLoss, Task
 from gasweep.training.advance import Stepper
-from gasweep.training.build import build_trainer
+from gasweep.training.build import Trainer, build_trainer
 from gasweep.training.local_ranks import LocalRanks
 from gasweep.training.process import ProcessContext
 from gasweep.training.progress import RunProgress
+
+CASES = [
+    (32, (8, 1, 1), "trainer"),
+    (32, (8, 1, 4), "trainer"),
+    (2048, (32, 1, 8), "hand-written"),
+    (2048, (32, 1, 8), "trainer"),
+    (2048, (128, 1, 2), "trainer"),
+    (2048, (128, 1, 8), "trainer"),
+]
+"""Width, (b, N, G) and what is set beside the hand-written loop. The first two tell what a step and a
+micro-step cost by themselves; the third, what the comparison makes of no difference at all."""
+
+WARMUP_PAIRS = 10
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,9 +92,8 @@ class Classifier(Task):
         return {"eval_loss": (float(self.loss(model, batch).total), float(len(batch[1])))}
 
 
-def trainer_step(spec: RunSpec) -> Callable[[], object]:
+def trainer_step(trainer: Trainer) -> Callable[[], object]:
     """One optimizer step of gasweep's trainer per call."""
-    trainer = build_trainer(spec, process=ProcessContext())
     stepper = Stepper(trainer, progress=RunProgress(), sink=_ignore, flags=lambda: (False, False))
 
     def step() -> None:
@@ -90,14 +103,12 @@ def trainer_step(spec: RunSpec) -> Callable[[], object]:
     return step
 
 
-def hand_written_step(spec: RunSpec, task: Classifier) -> Callable[[], object]:
+def hand_written_step(trainer: Trainer) -> Callable[[], object]:
     """The same step as anyone would write it: index, forward, backward, SGD, loss read for the log."""
+    spec, data = trainer.parts.spec, trainer.parts.data
+    model, optimizer = trainer.parts.module, trainer.optimizer
     layout, total = spec.layout, spec.effective_batch_size
-    data = task.train_data(root=None)
     stream = IndexStream(num_examples=len(data), seed=run_data_seed(0, spec.seed), sampling="epoch")
-    torch.manual_seed(0)
-    model = task.build_model()
-    optimizer = torch.optim.SGD(model.parameters(), lr=spec.learning_rate, foreach=True)
     losses: list[float] = []
     position = 0
 
@@ -110,7 +121,7 @@ def hand_written_step(spec: RunSpec, task: Classifier) -> Callable[[], object]:
         for start in range(0, total, layout.micro_batch_size):
             x, y = data.batch(indices[start : start + layout.micro_batch_size])
             loss = nn.functional.cross_entropy(model(x), y, reduction="sum")
-            (loss / total).backward()
+            torch.autograd.backward(loss / total)
             loss_sum += loss.detach()
         optimizer.step()
         losses.append(loss_sum.item() / total)
@@ -119,53 +130,42 @@ def hand_written_step(spec: RunSpec, task: Classifier) -> Callable[[], object]:
 
 
 def compare(
-    process: ProcessContext, *, width: int, layout: tuple[int, int, int], block: int, pairs: int, clock: str
+    process: ProcessContext, *, width: int, layout: tuple[int, int, int], pairs: int, clock: str, against: str
 ) -> dict[str, list[float]]:
     """Seconds per step of both loops, pair by pair."""
     now = time.perf_counter if clock == "wall" else time.process_time
-    found: dict[str, list[float]] = {"hand": [], "trainer": []}
-    spec = _spec(width=width, layout=layout)
-    build: dict[str, Callable[[], Callable[[], object]]] = {
-        "hand": lambda: hand_written_step(spec, Classifier(width=width)),
-        "trainer": lambda: trainer_step(spec),
-    }
-    for pair in range(pairs):
-        order = ("hand", "trainer") if pair % 2 == 0 else ("trainer", "hand")
-        steps = {name: build[name]() for name in order}
-        for step in steps.values():
-            _seconds(step, 2, now)
-        # Both orders of timing under each order of building.
-        for name in order if pair % 4 < 2 else reversed(order):
-            found[name].append(_seconds(steps[name], block, now))
+    trainer = build_trainer(_spec(width=width, layout=layout), process=process)
+    build = {"trainer": trainer_step, "hand-written": hand_written_step}
+    steps = {"hand": hand_written_step(trainer), "other": build[against](trainer)}
+    found: dict[str, list[float]] = {name: [] for name in steps}
+    order = random.Random(0)
+    for pair in range(WARMUP_PAIRS + pairs):
+        for name in order.sample(list(steps), len(steps)):
+            started = now()
+            steps[name]()
+            if pair >= WARMUP_PAIRS:
+                found[name].append(now() - started)
     return found
 
 
-def measure(*, layout: tuple[int, int, int], **case: Any) -> dict[str, Any]:
-    """`compare` in a process of its own: mean ratio with its 95 % interval."""
+def measure(**case: Any) -> dict[str, Any]:
+    """`compare` in a process of its own: the median extra time with its 95 % interval."""
     with LocalRanks() as ranks:
-        (found,) = ranks.run(1, compare, layout=layout, **case)
-    ratios = np.array(found["trainer"]) / np.array(found["hand"])
-    reach = float(student_t.ppf(0.975, len(ratios) - 1)) * float(ratios.std(ddof=1)) / math.sqrt(len(ratios))
-    hand = float(np.median(found["hand"]))
+        (found,) = ranks.run(1, compare, **case)
+    hand = np.array(found["hand"])
+    ratios = np.array(found["other"]) / hand - 1
+    low, high = median_interval(ratios)
     return {
         "width": case["width"],
-        "layout": "x".join(map(str, layout)),
-        "hand_written_ms": 1e3 * hand,
-        "overhead_ms": 1e3 * float(ratios.mean() - 1) * hand,
-        "ratio": float(ratios.mean()),
-        "ratio_low": float(ratios.mean()) - reach,
-        "ratio_high": float(ratios.mean()) + reach,
+        "layout": "x".join(map(str, case["layout"])),
+        "against": case["against"],
+        "hand_written_ms": 1e3 * float(np.median(hand)),
+        "overhead_ms": 1e3 * float(np.median(np.array(found["other"]) - hand)),
+        "overhead": float(np.median(ratios)),
+        "overhead_low": low,
+        "overhead_high": high,
         "pairs": case["pairs"],
-        "steps_per_block": case["block"],
     }
-
-
-def _seconds(step: Callable[[], object], count: int, clock: Callable[[], float]) -> float:
-    """Mean seconds per call over `count` calls."""
-    started = clock()
-    for _ in range(count):
-        step()
-    return (clock() - started) / count
 
 
 def _spec(*, width: int, layout: tuple[int, int, int]) -> RunSpec:
@@ -189,7 +189,7 @@ def _ignore(*, steps: list[Any], evaluations: list[Any]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--pairs", type=int, default=120)
+    parser.add_argument("--pairs", type=int, default=400)
     parser.add_argument(
         "--clock",
         choices=("wall", "cpu"),
@@ -199,17 +199,12 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     os.environ |= {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(2**40)}
-    cases = [
-        {"width": 32, "layout": (8, 1, 1), "block": 60},
-        {"width": 32, "layout": (8, 1, 4), "block": 20},
-        {"width": 2048, "layout": (64, 1, 2), "block": 3},
-        {"width": 2048, "layout": (16, 1, 8), "block": 3},
-    ]
     rows = []
-    for case in cases:
-        rows.append(measure(pairs=options.pairs, clock=options.clock, **case))
+    for width, layout, against in CASES:
+        row = measure(width=width, layout=layout, against=against, pairs=options.pairs, clock=options.clock)
+        rows.append(row)
         if not options.json:
-            print(_line(rows[-1]), flush=True)
+            print(_line(row), flush=True)
     if options.json:
         print(json.dumps(rows, indent=2))
 
@@ -217,8 +212,9 @@ def main() -> None:
 def _line(row: dict[str, Any]) -> str:
     return (
         f"width {row['width']:>5}  b x N x G {row['layout']:>8}  "
-        f"hand-written {row['hand_written_ms']:8.3f} ms  trainer {row['overhead_ms']:+.3f} ms  "
-        f"ratio {row['ratio']:.4f} [{row['ratio_low']:.4f}, {row['ratio_high']:.4f}]  ({row['pairs']} pairs)"
+        f"hand-written {row['hand_written_ms']:8.3f} ms  {row['against']:>12} {row['overhead_ms']:+.3f} ms  "
+        f"{row['overhead']:+.2%} [{row['overhead_low']:+.2%}, {row['overhead_high']:+.2%}] "
+        f"({row['pairs']} pairs)"
     )
 
 

@@ -281,9 +281,10 @@ def _notes(config: SweepConfig, axes: Axes, runs: list[RunSpec]) -> list[str]:
         )
     too_large = sorted({run.effective_batch_size for run in runs if _exceeds_budget(run)})
     if too_large:
+        sizes = ", ".join(map(str, too_large))
         notes.append(
-            f"budget.max_examples is less than one optimizer step of B={', '.join(map(str, too_large))}: such "
-            "runs end at once, without the target"
+            f"budget.max_examples is less than one optimizer step of B={sizes}: such runs end at once, without "
+            "the target"
         )
     return notes
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import itertools
 import multiprocessing
+import os
 import tempfile
+import threading
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -31,7 +33,7 @@ class _Answer:
 
 
 class LocalRanks:
-    """A context manager; the processes end with it.
+    """A context manager; the processes end with it, and with this process however it ends.
 
     device: "cpu", or "cuda" (rank r takes GPU r). num_threads: intra-op threads of each process.
     timeout_s: how long a call may take.
@@ -132,6 +134,7 @@ def _serve(connection: Connection, device: str, num_threads: int) -> None:
     """A rank's process: runs functions until the parent is gone."""
     import torch
 
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(num_threads)
     if device.startswith("cuda"):
         torch.cuda.set_device(device)
@@ -140,6 +143,14 @@ def _serve(connection: Connection, device: str, num_threads: int) -> None:
             rank, world_size, store, timeout_s, function, arguments = connection.recv()
             process = ProcessContext(rank=rank, world_size=world_size, device=device)
             connection.send(_call(process, store, timeout_s, function, arguments))
+
+
+def _end_with_parent() -> None:
+    """A parent that was killed closes nothing, and a rank amid a long call would not look: it ends here."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
 
 
 def _call(
