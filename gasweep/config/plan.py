@@ -283,8 +283,8 @@ def _notes(config: SweepConfig, axes: Axes, runs: list[RunSpec]) -> list[str]:
     if too_large:
         sizes = ", ".join(map(str, too_large))
         notes.append(
-            f"budget.max_examples is less than one optimizer step of B={sizes}: such runs end at once, without "
-            "the target"
+            f"budget.max_examples is less than one optimizer step of B={sizes}: such runs end at once, "
+            "without the target"
         )
     return notes
 

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from gasweep.errors import MissingDependencyError, UserError
+from gasweep.analysis.sources import read_source
+from gasweep.errors import MissingDependencyError, SourceError, UserError
 from gasweep.results.export import export_tables
 from gasweep.results.journal import Journal
 from gasweep.results.reader import JournalReader
@@ -104,3 +105,11 @@ def test_a_wrong_format_or_folder_is_one_line(sweep: Path, tmp_path: Path) -> No
             export_tables(reader, tmp_path / "out", format="xlsx")
         with pytest.raises(UserError, match="cannot be written"):
             export_tables(reader, tmp_path / "file" / "out")
+
+
+def test_the_runs_of_an_export_are_not_taken_for_steps_to_target(tmp_path: Path) -> None:
+    with started(tmp_path / "sweep", "a") as journal:
+        journal.record_result(make_result("a"))
+        runs, *_ = export_tables(journal, tmp_path / "out")
+    with pytest.raises(SourceError, match=r"where each run ended.* or evaluations\.csv with --metric"):
+        read_source(runs)

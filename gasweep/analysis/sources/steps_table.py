@@ -20,6 +20,11 @@ def read_steps_table(path: Path, options: SourceOptions) -> tuple[list[StudyRun]
     Raises: SourceError naming file, line and reason of the first bad row, and how many more there are.
     """
     names, records = read_records(path, options)
+    if {"run_id", "optimizer_steps", "parameter_sha256"} <= set(names) and "progress" not in options.columns:
+        raise SourceError(
+            f"{path}: the runs that `gasweep export` writes say where each run ended, not where it reached a "
+            "target; fit the sweep's directory, or evaluations.csv with --metric and --target"
+        )
     columns = find_columns(path, names, options)
     units = Units.of(options, columns.progress_unit)
     runs: list[tuple[int, StudyRun]] = []
