@@ -364,6 +364,27 @@ def test_mlperf_entries(tmp_path: Path) -> None:
     assert report.batches[1].choice.winner.variant == "x_ref_16"
 
 
+CURVE = "batch_size,step,loss\n"
+
+
+@pytest.mark.parametrize(
+    ("rows", "points", "lost"),
+    [
+        ([(10, 3), (20, 2), (30, 1), (15, 2.5), (25, 1.5), (35, 0.5)], [10, 15, 25, 35], 2),
+        ([(10, 3), (20, 2), (30, 1), (40, 0.9), (40, 0.8), (50, 0.7)], [10, 20, 30, 40, 50], 1),
+        ([(30, 1), (10, 3), (20, 2), (15, 2.5)], [10, 15, 20, 30], 0),
+        ([(10, 3), (20, 2), (30, 1)], [10, 20, 30], 0),
+    ],
+)
+def test_a_resumed_run_keeps_what_its_last_attempts_logged(
+    tmp_path: Path, rows: list[tuple[float, float]], points: list[float], lost: int
+) -> None:
+    text = CURVE + "".join(f"8,{step},{loss}\n" for step, loss in rows)
+    source = read_source(write(tmp_path / "c.csv", text), SourceOptions(metric="loss"))
+    assert [step for step, _ in source.runs[0].points] == points
+    assert (f"{lost} evaluations from there on" in " ".join(source.notes)) == (lost > 0)
+
+
 def mlperf(**entry: object) -> str:
     return json.dumps({"x_ref": {"Benchmark": "x", **entry}})
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import itertools
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +16,18 @@ from gasweep.analysis.trials import StudyRun, listed
 from gasweep.errors import SourceError, nearest
 
 Key = tuple[object, ...]
+Point = tuple[float, float | None]
+MOST_RESUMES = 0.2
+"""Share of a run's rows at which its steps may go back and still be in order."""
 
 
 def read_curves(path: Path, options: SourceOptions) -> tuple[list[StudyRun], list[str]]:
     """The runs of the file with their curves, and notes on what was left out.
 
     A run is told by the `run` column if there is one, else by batch size, learning rate and seed. Rows
-    without the metric are skipped (a log holds other rows too); of two rows at one step the later one
-    counts, as after a resume.
+    without the metric are skipped (a log holds other rows too). Where the steps of a run go back, it was
+    resumed from there: what an earlier attempt logged from that step on no longer counts. A run whose rows
+    are in no order at all is sorted; of two rows at one step the later one counts.
     Raises: SourceError naming file, line and reason.
     """
     names, records = read_records(path, options)
@@ -33,7 +38,7 @@ def read_curves(path: Path, options: SourceOptions) -> tuple[list[StudyRun], lis
     columns = find_columns(path, names, options)
     units = Units.of(options, columns.progress_unit)
     runs: dict[Key, StudyRun] = {}
-    curves: dict[Key, dict[float, float | None]] = {}
+    curves: dict[Key, list[Point]] = {}
     states: dict[Key, Ending] = {}
     for line, row in records:
         try:
@@ -44,11 +49,12 @@ def read_curves(path: Path, options: SourceOptions) -> tuple[list[StudyRun], lis
                 states[key] = ending(row[columns.state], columns.state)
             if not is_missing(row.get(options.metric)):
                 step = units.steps(_progress(row, columns), run.batch_size)
-                curves.setdefault(key, {})[step] = metric(row[options.metric], options.metric)
+                curves.setdefault(key, []).append((step, metric(row[options.metric], options.metric)))
         except BadCell as problem:
             raise SourceError(f"{path} line {line}: {problem}") from None
     empty = [_name(runs[key]) for key in runs if key not in curves]
     notes = [f"{path.name}: {listed(empty)}: no {options.metric}; left out"] if empty else []
+    notes += _resumed(path, {key: curve for key, curve in curves.items() if _was_resumed(curve)}, runs)
     return [_finish(runs[key], curve, states.get(key)) for key, curve in curves.items()], notes
 
 
@@ -68,8 +74,37 @@ def _progress(row: Mapping[str, Any], columns: Columns) -> float:
     return value
 
 
-def _finish(run: StudyRun, curve: Mapping[float, float | None], state: Ending | None) -> StudyRun:
-    points = sorted(curve.items())
+def _was_resumed(curve: Sequence[Point]) -> bool:
+    """Whether the steps mostly rise and sometimes go back, which rows in no order do not."""
+    back = sum(after[0] <= before[0] for before, after in itertools.pairwise(curve))
+    return 0 < back <= MOST_RESUMES * (len(curve) - 1)
+
+
+def _standing(curve: Sequence[Point]) -> list[Point]:
+    """The points that later attempts did not take back, by step."""
+    if not _was_resumed(curve):
+        return sorted(dict(curve).items())
+    standing: list[Point] = []
+    for point in curve:
+        while standing and standing[-1][0] >= point[0]:
+            standing.pop()
+        standing.append(point)
+    return standing
+
+
+def _resumed(path: Path, curves: Mapping[Key, Sequence[Point]], runs: Mapping[Key, StudyRun]) -> list[str]:
+    if not curves:
+        return []
+    lost = sum(len(curve) - len(_standing(curve)) for curve in curves.values())
+    names = listed([_name(runs[key]) for key in curves])
+    return [
+        f"{path.name}: {names}: the steps go back, as after a resume; {lost} evaluations from there on, of "
+        "the attempts before, are left out (map seed=COLUMN or run=COLUMN if these are several runs)"
+    ]
+
+
+def _finish(run: StudyRun, curve: Sequence[Point], state: Ending | None) -> StudyRun:
+    points = _standing(curve)
     is_diverged = state is Ending.DIVERGED or points[-1][1] is None
     return StudyRun(
         batch_size=run.batch_size,
