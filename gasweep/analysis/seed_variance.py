@@ -80,10 +80,14 @@ def _moments(rows: Rows, group: int, sigma: Array) -> tuple[Array, Array, Array]
 
 @dataclass(frozen=True, kw_only=True)
 class PureError:
-    """Seed standard deviation from seeds of equal batch size alone. sigma None: no batch has two seeds."""
+    """Seed standard deviation from seeds of equal batch size alone. sigma None: no batch has two seeds.
+
+    log_sigma_sd: how uncertain log sigma is beyond what `degrees_of_freedom` says; 0 where seeds are exact.
+    """
 
     sigma: float | None
     degrees_of_freedom: int
+    log_sigma_sd: float = 0.0
 
 
 def pure_error(rows: Rows) -> PureError:
@@ -98,7 +102,8 @@ def pure_error(rows: Rows) -> PureError:
     intervals = rows.two_sided & ~rows.exact
     if intervals.any():
         floor = max(MIN_SIGMA, 0.1 * float(np.median(rows.spacing[intervals])))
-        return PureError(sigma=_mean_sigma(rows, floor), degrees_of_freedom=freedom)
+        log_sigma, log_sigma_sd = _log_sigma(rows, floor)
+        return PureError(sigma=math.exp(log_sigma), degrees_of_freedom=freedom, log_sigma_sd=log_sigma_sd)
     inside = rows.select(_usable(rows)[rows.group])
     if inside.exact.all() and not inside.extra.any():
         return PureError(sigma=_pooled(inside, freedom), degrees_of_freedom=freedom)
@@ -118,8 +123,8 @@ def _pooled(rows: Rows, freedom: int) -> float:
     return max(math.sqrt(squares / freedom), MIN_SIGMA)
 
 
-def _mean_sigma(rows: Rows, floor: float) -> float:
-    """Mean of log sigma over its restricted likelihood, above `floor`.
+def _log_sigma(rows: Rows, floor: float) -> tuple[float, float]:
+    """Mean and standard deviation of log sigma over its restricted likelihood, above `floor`.
 
     Evaluation intervals wider than the seed spread leave that likelihood flat towards zero, where its maximum
     would make every interval's end a wall; the mean stays where the data still allow sigma to be.
@@ -127,7 +132,9 @@ def _mean_sigma(rows: Rows, floor: float) -> float:
     log_sigma = np.linspace(math.log(floor), math.log(max(1.0, 3.0 * floor)), 28)
     log_area = restricted_likelihood(rows, np.exp(log_sigma))
     weight = np.exp(log_area - log_area.max())
-    return math.exp(float((weight * log_sigma).sum() / weight.sum()))
+    weight /= weight.sum()
+    mean = float((weight * log_sigma).sum())
+    return mean, math.sqrt(float((weight * (log_sigma - mean) ** 2).sum()))
 
 
 def refitted_between_variance(
