@@ -130,6 +130,8 @@ def _why_not(rows: Rows) -> str | None:
                 "every run that reached the target had reached it by its first evaluation, which leaves its "
                 "steps open below: evaluate earlier"
             )
+        if len(rows.low) == 0:
+            return "no run reached the target, or none that did can be counted: see the flags"
         return "no run reached the target"
     if usable == 1:
         return "the target was reached at one batch size only, or its rate is bracketed at one only"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from gasweep.analysis.estimate import Estimate
@@ -72,14 +72,7 @@ def noise_scale(
             measured.append(step)
     if not measured:
         reason = f"not measurable: {_most_common(left_out)}" if left_out else "no step was measured"
-        return NoiseScale(
-            noise_scale=Estimate(value=None, low=None, high=None, reason=reason),
-            ratio_of_means=None,
-            grad_sq_norm=None,
-            grad_noise_trace=None,
-            num_measured=0,
-            left_out=dict(left_out),
-        )
+        return unknown_noise_scale(reason, left_out=left_out)
     trace = _mean([step.grad_noise_trace for step in measured])
     grad_sq_norm = _mean([step.grad_sq_norm for step in measured])
     _check_trace(trace, measured)
@@ -160,6 +153,18 @@ def steps_around(
     return [step for step in ordered if id(step) in chosen or not measured]
 
 
+def unknown_noise_scale(reason: str, *, left_out: Mapping[str, int] | None = None) -> NoiseScale:
+    """No noise scale, and why."""
+    return NoiseScale(
+        noise_scale=Estimate(value=None, low=None, high=None, reason=reason),
+        ratio_of_means=None,
+        grad_sq_norm=None,
+        grad_noise_trace=None,
+        num_measured=0,
+        left_out=dict(left_out or {}),
+    )
+
+
 def noise_scale_at_loss(
     steps: Sequence[NoiseMeasurement | NotMeasured], *, loss: float, window_fraction: float = 0.2
 ) -> NoiseScale:
@@ -173,14 +178,7 @@ def noise_scale_at_loss(
             return noise_scale_at_step(
                 steps, optimizer_step=point.optimizer_step, window_fraction=window_fraction
             )
-    reason = f"no window of measured steps has a mean loss at or below {loss:.6g}"
-    return NoiseScale(
-        noise_scale=Estimate(value=None, low=None, high=None, reason=reason),
-        ratio_of_means=None,
-        grad_sq_norm=None,
-        grad_noise_trace=None,
-        num_measured=0,
-    )
+    return unknown_noise_scale(f"no window of measured steps has a mean loss at or below {loss:.6g}")
 
 
 def _estimate(

@@ -63,6 +63,49 @@ class BatchReport:
 
 
 @dataclass(frozen=True, kw_only=True)
+class NoiseSource:
+    """The measured optimizer steps that a target's noise scale stands on, of all seeds together.
+
+    is_widened: they reach further from the crossing than meant, since too few near it were measured.
+    """
+
+    batch_size: float
+    learning_rate: float
+    num_runs: int
+    num_measured: int
+    first_step: int
+    last_step: int
+    is_widened: bool
+
+    def __str__(self) -> str:
+        return (
+            f"at B = {self.batch_size:g}: {self.num_measured} measured optimizer steps, {self.first_step} – "
+            f"{self.last_step}, of {self.num_runs} run{'s' if self.num_runs != 1 else ''}"
+        )
+
+    def flags(self) -> list[str]:
+        """Sentences for the user: where the value stands for more than the loss at the target."""
+        if not self.is_widened:
+            return []
+        return [
+            f"noise scale: {self.num_measured} measured steps, {self.first_step} – {self.last_step}, stand "
+            "for those around the target, where too few were measured; a smaller "
+            "noise_scale.every_optimizer_steps measures more"
+        ]
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "effective_batch_size": self.batch_size,
+            "learning_rate": self.learning_rate,
+            "num_runs": self.num_runs,
+            "num_measured": self.num_measured,
+            "first_optimizer_step": self.first_step,
+            "last_optimizer_step": self.last_step,
+            "widened": self.is_widened,
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
 class TargetReport:
     """The fit of one target with everything it rests on. rule: None for sources that name targets only."""
 
@@ -72,6 +115,7 @@ class TargetReport:
     batches: tuple[BatchReport, ...]
     noise_scale: Estimate
     flags: tuple[str, ...]
+    noise_source: NoiseSource | None = None
 
     @property
     def outliers(self) -> list[OutlierSeed]:
@@ -91,6 +135,7 @@ class TargetReport:
             "critical_batch_size_20pct_base": self.fit.base_batch_size,
             "noise_scale": self.noise_scale.to_dict(),
             "noise_scale_ratio": noise_scale_ratio(self.noise_scale, self.fit.critical_batch_size).to_dict(),
+            "noise_scale_source": self.noise_source.to_dict() if self.noise_source else None,
             "spread": spread.to_dict() if spread else None,
             "flags": list(self.flags),
             "outliers": [outlier.to_dict() for outlier in self.outliers],

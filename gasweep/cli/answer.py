@@ -87,7 +87,8 @@ class Answer:
             lines += ["no target: nothing to estimate (set target.value)", ""]
         for entry in self.studies:
             heading = [entry.label, ""] if entry.label else []
-            lines += [*heading, *steps_table(entry.study), "", *estimate_lines(entry.study), ""]
+            lines += [*heading, *steps_table(entry.study, unit=self.unit), ""]
+            lines += [*estimate_lines(entry.study, unit=self.unit), ""]
         return lines + [line for spread in self.spreads for line in spread_lines(spread)]
 
     def lines(self) -> list[str]:
@@ -144,11 +145,11 @@ def draw(entry: LabelledStudy, folder: Path) -> list[Path]:
     ]
 
 
-def draw_to(studies: Sequence[LabelledStudy], path: Path) -> list[Path]:
+def draw_to(studies: Sequence[LabelledStudy], path: Path, *, unit: str = "examples") -> list[Path]:
     """Both curves of each study at `path`, settings of extra axes beside it."""
     from gasweep.report.plots import plot_critical_batch_size
 
-    return [plot_critical_batch_size(entry.study, _named(path, entry)) for entry in studies]
+    return [plot_critical_batch_size(entry.study, _named(path, entry), unit=unit) for entry in studies]
 
 
 def _named(path: Path, entry: LabelledStudy) -> Path:

@@ -3,7 +3,8 @@
 From a sweep's directory (while it runs, too), or from anyone's data: CSV or JSONL with one row per run (batch
 size, steps or examples or epochs to target, and optionally learning rate, seed, reached), or of whole curves
 (--metric, --target), an MLPerf reference-points JSON, or a W&B chart export (--kind wandb).
-Units are declared, never guessed; a row that cannot be used is named with its file and line."""
+Units are declared, never guessed; the first row that cannot be used is named with file, line and reason, and
+how many more there are."""
 
 from __future__ import annotations
 
@@ -89,7 +90,7 @@ def main(arguments: argparse.Namespace) -> int:
     if arguments.plot:
         from gasweep.cli.answer import draw_to
 
-        plots = [str(plot) for plot in draw_to(answer.studies, Path(arguments.plot))]
+        plots = [str(plot) for plot in draw_to(answer.studies, Path(arguments.plot), unit=answer.unit)]
     wanted = arguments.cost or arguments.deadline is not None or arguments.budget_gpu_hours is not None
     if wanted and not path.is_dir():
         raise SourceError(f"{path} is a file: what a layout costs is known for a sweep's directory alone")

@@ -51,7 +51,7 @@ def noise_link(targets: Targets) -> Markup:
 
 def _beside(targets: Targets) -> Markup:
     rows = [[target.title, *row[1:]] for target in targets for row in noise_rows([target.view])]
-    return table(NOISE_HEADER, rows, text_columns=(0,)) if rows else tag("p", "Not known at any target.")
+    return table(NOISE_HEADER, rows, text_columns=(0, 3)) if rows else tag("p", "Not known at any target.")
 
 
 def _last(courses: Sequence[NoiseCourse]) -> Markup:

@@ -26,10 +26,11 @@ MIN_Y_FACTOR = 2.0
 MARKERS = ("o", "s", "D", "v", "P", "X", "h")
 
 
-def plot_critical_batch_size(study: dict[str, Any], path: Path) -> Path:
+def plot_critical_batch_size(study: dict[str, Any], path: Path, *, unit: str = "examples") -> Path:
     """Both curves of McCandlish et al. 2018 (optimizer steps and examples against B), with what was measured.
 
     study: the JSON object of `gasweep fit`. Every target is drawn, in its own colour and marker.
+    unit: what batch sizes count, "examples" or "tokens".
     path: where the PNG goes; an SVG of the same name is written beside it. Returns the PNG's path.
 
     Measured points carry their seeds; a run that did not reach the target is an open triangle at the last
@@ -37,18 +38,18 @@ def plot_critical_batch_size(study: dict[str, Any], path: Path) -> Path:
     Drawn whatever could be resolved: without a fitted law there are points alone, without points a note.
     """
     with _figure(path, width=11.0, height=5.2) as figure:
-        draw_critical_batch_size(figure, study)
+        draw_critical_batch_size(figure, study, unit=unit)
     return path
 
 
-def draw_critical_batch_size(figure: Figure, study: dict[str, Any]) -> None:
+def draw_critical_batch_size(figure: Figure, study: dict[str, Any], *, unit: str = "examples") -> None:
     """The same on a matplotlib figure of one's own."""
     targets = read_study(study)
     steps_axis, examples_axis = figure.subplots(1, 2)
     for axis, in_examples in ((steps_axis, False), (examples_axis, True)):
         for index, view in enumerate(targets):
             _draw_target(axis, view, index, in_examples=in_examples)
-        _finish_axis(axis, targets, "examples to target" if in_examples else "optimizer steps to target")
+        _finish_axis(axis, targets, f"{unit if in_examples else 'optimizer steps'} to target", unit=unit)
     _legend(figure, targets)
 
 
@@ -161,14 +162,14 @@ def _open(colour: str) -> dict[str, Any]:
     return {"markerfacecolor": "white", "markeredgecolor": colour, "markeredgewidth": 1.4}
 
 
-def _finish_axis(axis: Any, targets: list[TargetView], ylabel: str) -> None:
+def _finish_axis(axis: Any, targets: list[TargetView], ylabel: str, *, unit: str) -> None:
     axis.set_xscale("log", base=2)
     batches = [o.effective_batch_size for view in targets for o in view.observations]
     if batches:
         axis.set_xlim(min(batches) / AROUND, max(batches) * AROUND)
     axis.xaxis.set_major_formatter("{x:.0f}")
     _log_steps(axis)
-    axis.set_xlabel("effective batch size B (examples per optimizer step)")
+    axis.set_xlabel(f"effective batch size B ({unit} per optimizer step)")
     axis.set_ylabel(ylabel)
     axis.grid(visible=True, which="major", color="#dddddd", linewidth=0.6)
     for side in ("top", "right"):

@@ -152,12 +152,16 @@ def _answer_panel(title: str, view: TargetView) -> Markup:
         class_="headline",
     )
     facts = [
-        _fact(label, getattr(view, name), text, said=critical.reason)
+        _fact(label, getattr(view, name), _text(view, name, text), said=critical.reason)
         for name, label, text in FACTS
         if view.has_noise_scale or not name.startswith("noise_scale")
     ]
     flags = tag("ul", *(tag("li", flag) for flag in view.flags), class_="flags") if view.flags else ""
     return join([tag("div", headline, tag("dl", *facts, class_="facts"), class_="answer"), flags])
+
+
+def _text(view: TargetView, name: str, text: str) -> str:
+    return f"{text}; {view.noise_source}" if name == "noise_scale" and view.noise_source else text
 
 
 def _fact(label: str, value: Estimate, text: str, *, said: str | None) -> Markup:

@@ -7,6 +7,7 @@ from typing import Any
 
 from gasweep.analysis.cost_law import SampledLaw
 from gasweep.analysis.estimate import Estimate
+from gasweep.analysis.study_report import NoiseSource
 
 UNKNOWN = Estimate(value=None, low=None, high=None, reason="not estimated")
 
@@ -74,7 +75,10 @@ class ObservationView:
 
 @dataclass(frozen=True, kw_only=True)
 class TargetView:
-    """One target's answer and what it rests on; `law` is None when nothing could be fitted."""
+    """One target's answer and what it rests on; `law` is None when nothing could be fitted.
+
+    noise_source: which measured optimizer steps the noise scale stands on, in words.
+    """
 
     target: str
     critical_batch_size: Estimate
@@ -83,6 +87,7 @@ class TargetView:
     critical_batch_size_20pct: Estimate
     noise_scale: Estimate
     noise_scale_ratio: Estimate
+    noise_source: str
     flags: tuple[str, ...]
     observations: tuple[ObservationView, ...]
     law: SampledLaw | None
@@ -111,9 +116,27 @@ def _target(entry: dict[str, Any]) -> TargetView:
         critical_batch_size_20pct=_estimate(entry.get("critical_batch_size_20pct")),
         noise_scale=_estimate(entry.get("noise_scale")),
         noise_scale_ratio=_estimate(entry.get("noise_scale_ratio")),
+        noise_source=_noise_source(entry.get("noise_scale_source")),
         flags=tuple(entry.get("flags") or ()),
         observations=tuple(observations),
         law=SampledLaw(samples) if samples else None,
+    )
+
+
+def _noise_source(data: dict[str, Any] | None) -> str:
+    """Which measured steps the noise scale stands on; empty where it was not measured."""
+    if data is None:
+        return ""
+    return str(
+        NoiseSource(
+            batch_size=data["effective_batch_size"],
+            learning_rate=data["learning_rate"],
+            num_runs=data["num_runs"],
+            num_measured=data["num_measured"],
+            first_step=data["first_optimizer_step"],
+            last_step=data["last_optimizer_step"],
+            is_widened=data["widened"],
+        )
     )
 
 

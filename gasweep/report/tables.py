@@ -9,11 +9,11 @@ from gasweep.report import numbers
 from gasweep.report.study_view import ObservationView, TargetView, read_study
 
 NAMES = (
-    ("critical_batch_size", "B_crit (examples)"),
+    ("critical_batch_size", "B_crit ({unit})"),
     ("min_steps", "S_min (optimizer steps)"),
-    ("min_examples", "E_min (examples)"),
-    ("critical_batch_size_20pct", "B at 20 % overhead (examples)"),
-    ("noise_scale", "noise scale (examples)"),
+    ("min_examples", "E_min ({unit})"),
+    ("critical_batch_size_20pct", "B at 20 % overhead ({unit})"),
+    ("noise_scale", "noise scale ({unit})"),
 )
 RATIO = ("noise_scale_ratio", "noise scale / B_crit")
 
@@ -28,25 +28,29 @@ def collapse_lines(*, num_points: int, num_runs: int, num_probes: int, num_infea
     return lines
 
 
-def steps_table(study: dict[str, Any]) -> list[str]:
-    """Steps to target per effective batch size, with the winning learning rate and what to beware of."""
+def steps_table(study: dict[str, Any], *, unit: str = "examples") -> list[str]:
+    """Steps to target per effective batch size, with the winning learning rate and what to beware of.
+
+    unit: what batch sizes count, "examples" or "tokens".
+    """
+    header = [unit if name == "examples" else name for name in STEPS_HEADER]
     lines: list[str] = []
     for view in read_study(study):
         lines += [
             f"target {view.target}",
-            *text_table(STEPS_HEADER, [steps_row(o) for o in view.observations]),
+            *text_table(header, [steps_row(o) for o in view.observations]),
             "",
         ]
     return lines[:-1]
 
 
-def estimate_lines(study: dict[str, Any]) -> list[str]:
+def estimate_lines(study: dict[str, Any], *, unit: str = "examples") -> list[str]:
     """Every estimate of every target with its 95 % interval, or why there is none; then its flags."""
     lines: list[str] = []
     views = read_study(study)
     for view in views:
         lines.append(f"target {view.target} (95 % intervals)")
-        lines += [f"  {label:<30} {text}" for label, text in _estimates(view)]
+        lines += [f"  {label.format(unit=unit):<30} {text}" for label, text in _estimates(view)]
         lines += [f"  ! {flag}" for flag in view.flags]
     return lines + _noise_lines(views)
 
@@ -58,6 +62,7 @@ def noise_rows(views: Sequence[TargetView]) -> list[list[str]]:
             view.target,
             numbers.estimate(view.critical_batch_size),
             numbers.estimate(view.noise_scale),
+            view.noise_source,
             numbers.estimate(view.noise_scale_ratio),
         ]
         for view in views
@@ -65,7 +70,7 @@ def noise_rows(views: Sequence[TargetView]) -> list[list[str]]:
     ]
 
 
-NOISE_HEADER = ("target", "B_crit", "noise scale", "noise scale / B_crit")
+NOISE_HEADER = ("target", "B_crit", "noise scale", "measured", "noise scale / B_crit")
 
 
 def _noise_lines(views: Sequence[TargetView]) -> list[str]:
@@ -111,7 +116,8 @@ def _note(observation: ObservationView) -> str:
 
 def _estimates(view: TargetView) -> list[tuple[str, str]]:
     names = [*NAMES, RATIO] if view.has_noise_scale else NAMES
-    return [(label, numbers.estimate(getattr(view, name))) for name, label in names]
+    rows = [(label, numbers.estimate(getattr(view, name))) for name, label in names]
+    return [*rows, ("", f"noise scale {view.noise_source}")] if view.noise_source else rows
 
 
 def text_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:

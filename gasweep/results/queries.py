@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from gasweep.analysis.cost import GridPoint, StepTime
 from gasweep.analysis.steps_to_target import TargetRule
 from gasweep.analysis.study import StudyReport, StudyRun, fit_study
+from gasweep.analysis.study_report import TargetReport
 from gasweep.results.noise import noise_scale_at_target
 from gasweep.results.reader import JournalReader
 from gasweep.results.records import EvalRecord, Throughput
@@ -113,11 +114,15 @@ def _fit(
     reader: JournalReader, setting: Setting, rules: Sequence[TargetRule], base: float | None
 ) -> StudyReport:
     report = fit_study(list(setting.runs.values()), rules, base_batch_size=base)
-    targets = tuple(
-        replace(target, noise_scale=noise_scale_at_target(reader, target, setting.runs))
-        for target in report.targets
+    return replace(
+        report, targets=tuple(_with_noise(reader, target, setting.runs) for target in report.targets)
     )
-    return replace(report, targets=targets)
+
+
+def _with_noise(reader: JournalReader, target: TargetReport, runs: Mapping[str, StudyRun]) -> TargetReport:
+    estimate, source = noise_scale_at_target(reader, target, runs)
+    flags = [] if source is None else source.flags()
+    return replace(target, noise_scale=estimate, noise_source=source, flags=(*target.flags, *flags))
 
 
 def settings(reader: JournalReader, *, metric: str) -> list[Setting]:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import math
-import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from types import FrameType
 from typing import Any, Literal
 
 import torch
@@ -17,11 +15,18 @@ from torch import Tensor, nn
 from gasweep.analysis.noise_scale import NoiseMeasurement, NotMeasured
 from gasweep.analysis.noise_scale_checks import require_finite, require_whole
 from gasweep.analysis.noise_scale_records import Metric
-from gasweep.analysis.noise_scale_window import NoisePoint, NoiseScale, noise_scale, noise_trajectory
+from gasweep.analysis.noise_scale_window import (
+    NoisePoint,
+    NoiseScale,
+    noise_scale,
+    noise_trajectory,
+    unknown_noise_scale,
+)
 from gasweep.errors import MeasurementError
 from gasweep.training.gradient_noise_adam import adam_preconditioner
+from gasweep.training.gradient_noise_arguments import check_arguments, check_asked
 from gasweep.training.gradient_noise_cadence import Cadence
-from gasweep.training.gradient_noise_hooks import ModelGradients
+from gasweep.training.gradient_noise_hooks import ModelGradients, inside_another_backward
 from gasweep.training.gradient_noise_ranks import RankTable, Results, StepUnits
 from gasweep.training.gradient_noise_recorded import Group
 from gasweep.training.gradient_noise_recorder import NormRecorder
@@ -77,16 +82,13 @@ class GradientNoiseScale:
         process_group: Any = None,
         ranks_average: bool = True,
     ) -> None:
-        if loss_reduction not in ("mean", "sum"):
-            raise ValueError(f"loss_reduction={loss_reduction!r} must be 'mean' or 'sum'")
-        if items_differ and loss_reduction != "sum":
-            raise ValueError(
-                "items_differ=True needs loss_reduction='sum': a mean of means weighs groups alike"
-            )
-        if micro_batch_size is not None:
-            require_whole("micro_batch_size", micro_batch_size, at_least=1)
-        if dataset_size is not None:
-            require_whole("dataset_size", dataset_size, at_least=1)
+        check_arguments(
+            micro_batch_size=micro_batch_size,
+            loss_reduction=loss_reduction,
+            items_differ=items_differ,
+            dataset_size=dataset_size,
+            optimizer=optimizer,
+        )
         self._model = ModelGradients(model, process_group=process_group)
         self._micro_batch_size = micro_batch_size
         self._reduction: Literal["mean", "sum"] = loss_reduction
@@ -96,8 +98,9 @@ class GradientNoiseScale:
         self._rank_factor = 1.0 / self._model.world_size if ranks_average else 1.0
         self._cadence = Cadence(every=every, overhead_fraction=overhead_fraction)
         names = [name for name, _ in self._model.parameters]
+        self._labels = [] if parameter_group is None else [parameter_group(name) for name in names]
         self._table = RankTable(
-            labels=None if parameter_group is None else [parameter_group(name) for name in names],
+            labels=self._labels or None,
             rank=self._model.rank,
             world_size=self._model.world_size,
             all_reduce=self._model.all_reduce,
@@ -181,7 +184,11 @@ class GradientNoiseScale:
         return self._history["plain", None][-1] if results else None
 
     def steps(self, *, metric: Metric = "plain", label: str | None = None) -> list[Step]:
-        """Everything measured or left out so far, in order, signed."""
+        """Everything measured or left out so far, in order, signed.
+
+        Raises ValueError for a metric or label that this object does not measure.
+        """
+        check_asked(metric, label, labels=self._labels, optimizer=self._optimizer)
         return list(self._history.get((metric, label), []))
 
     def estimate(
@@ -191,6 +198,8 @@ class GradientNoiseScale:
         steps = self.steps(metric=metric, label=label)
         if last is not None:
             require_whole("last", last, at_least=1)
+        if metric == "adam" and not steps and self.steps():
+            return unknown_noise_scale("the optimizer had made no update before any measured step")
         return noise_scale(steps if last is None else steps[-last:])
 
     def trajectory(self, *, metric: Metric = "plain", label: str | None = None) -> list[NoisePoint]:
@@ -225,11 +234,12 @@ class GradientNoiseScale:
         recorder = self._recorder
         if not recorder.is_open:
             if self._micro_batch_size is None:
+                self.close()  # so that another object for this model does not meet this one's hooks
                 raise MeasurementError(
                     "micro_batch_size=None: give the examples per backward, or wrap each one in "
                     "`with noise.group(num_examples=...)`"
                 )
-            if _inside_another_backward():
+            if inside_another_backward():
                 raise MeasurementError(
                     "a backward inside another one (activation checkpointing with use_reentrant=True) cannot "
                     "be told from a group; use use_reentrant=False, or `with noise.group(num_examples=...)` "
@@ -287,13 +297,3 @@ class GradientNoiseScale:
                 own = torch.tensor([cost], dtype=torch.float64, device=self._model.device)
                 cost = float(self._model.all_reduce(own)) / self._model.world_size
             self._cadence.settle(cost)
-
-
-def _inside_another_backward() -> bool:
-    """Whether Python's stack shows a custom function's backward, inside which this backward runs."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
-        if frame.f_code.co_name == "apply" and frame.f_code.co_filename.endswith("autograd/function.py"):
-            return True
-        frame = frame.f_back
-    return False

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable
+from types import FrameType
 from typing import Any
 
 import torch
@@ -188,3 +189,13 @@ def _process_group(model: nn.Module, parameters: list[tuple[str, Any]]) -> Any:
 def _clean(name: str) -> str:
     """A parameter's name in the bare module."""
     return name.replace("_orig_mod.", "").removeprefix("module.")
+
+
+def inside_another_backward() -> bool:
+    """Whether Python's stack shows a custom function's backward, inside which this backward runs."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code.co_name == "apply" and frame.f_code.co_filename.endswith("autograd/function.py"):
+            return True
+        frame = frame.f_back
+    return False

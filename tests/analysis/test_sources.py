@@ -454,3 +454,10 @@ def test_wandb_chart(tmp_path: Path) -> None:
 )
 def test_bad_wandb_charts(tmp_path: Path, options: dict[str, str], match: str) -> None:
     refused(tmp_path, CHART, re.escape(match) if "(" not in match else match, kind="wandb", **options)
+
+
+def test_curves_read_as_a_table_say_so(tmp_path: Path) -> None:
+    rows = "".join(f"{batch},0,{step},2.0\n" for batch in (8, 16) for step in (0, 10, 20, 30))
+    refused(
+        tmp_path, "batch_size,seed,step,loss\n" + rows, "look like curves.*--metric COLUMN --target VALUE"
+    )

@@ -61,6 +61,14 @@ def test_estimates_have_intervals_bounds_or_reasons() -> None:
     assert "noise scale (examples)         unknown (not measured)" in text
 
 
+def test_what_batch_sizes_count_is_said_everywhere() -> None:
+    study = examples.two_target_study()
+    text = "\n".join(steps_table(study, unit="tokens") + estimate_lines(study, unit="tokens"))
+    assert "examples" not in text
+    for name in ("B_crit (tokens)", "E_min (tokens)", "B at 20 % overhead (tokens)"):
+        assert name in text
+
+
 def test_several_targets_are_separate_tables() -> None:
     lines = steps_table(examples.two_target_study())
     assert [line for line in lines if line.startswith("target")] == [

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
+import math
 from pathlib import Path
 
 import pytest
 
 from gasweep.analysis.steps_to_target import TargetRule
+from gasweep.analysis.study_report import NoiseSource
 from gasweep.config.schema import ScheduleConfig
 from gasweep.results.journal import Journal
 from gasweep.results.queries import fit_sweep, measured_layouts, settings, stored_targets
@@ -128,6 +131,21 @@ def test_the_noise_scale_at_the_target_stands_beside_b_crit(tmp_path: Path) -> N
     assert noise["low"] < NOISE_SCALE < noise["high"]
     assert noise["value"] == pytest.approx(NOISE_SCALE, rel=0.05)
     assert target["critical_batch_size"]["value"] == pytest.approx(CRITICAL, rel=0.05)
+    source = target["noise_scale_source"]
+    nearest = min(BATCHES, key=lambda batch: abs(math.log(batch / target["critical_batch_size"]["value"])))
+    assert (source["effective_batch_size"], source["num_runs"]) == (nearest, 3)
+    assert source["first_optimizer_step"] < source["last_optimizer_step"]
+    assert source["widened"] == any(flag.startswith("noise scale: ") for flag in target["flags"])
+
+
+def test_a_noise_scale_from_far_around_the_target_is_flagged() -> None:
+    near = NoiseSource(
+        batch_size=8.0, learning_rate=0.1, num_runs=2, num_measured=40, first_step=90, last_step=110,
+        is_widened=False,
+    )  # fmt: skip
+    assert (near.flags(), str(near)) == ([], "at B = 8: 40 measured optimizer steps, 90 – 110, of 2 runs")
+    (flag,) = dataclasses.replace(near, num_measured=7, first_step=1, is_widened=True).flags()
+    assert flag.startswith("noise scale: 7 measured steps, 1 – 110, stand for those around the target")
 
 
 def test_without_measurements_the_noise_scale_is_unknown(tmp_path: Path) -> None:

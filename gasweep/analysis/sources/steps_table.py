@@ -41,12 +41,26 @@ def read_steps_table(path: Path, options: SourceOptions) -> tuple[list[StudyRun]
             unfinished.append(str(line))
         else:
             runs.append((line, run))
+    if problems and _looks_like_curves(columns, records):
+        raise SourceError(
+            f"{path}: many rows per run: these look like curves, not steps to target; say what counts as "
+            "reached with metric (--metric COLUMN --target VALUE)"
+        )
     if problems:
         more = f" ({len(problems) - 1} more bad rows)" if len(problems) > 1 else ""
         raise SourceError(problems[0] + more)
     notes = _note(path, unfinished, "the run did not finish; it says nothing and is left out")
     kept, repeated = _without_duplicates(path, runs)
     return kept, notes + _note(path, repeated, "repeats an earlier row; counted once")
+
+
+def _looks_like_curves(columns: Columns, records: Sequence[tuple[int, Mapping[str, Any]]]) -> bool:
+    """Whether what names a run names three rows or more on average, as evaluations of one run would be."""
+    if columns.seed is None and columns.run is None:
+        return False
+    names = (columns.batch_size, columns.learning_rate, columns.seed, columns.run, columns.target)
+    runs = {tuple(str(row.get(name)) for name in names if name) for _, row in records}
+    return 3 * len(runs) <= len(records)
 
 
 def _note(path: Path, lines: Sequence[str], what: str) -> list[str]:
