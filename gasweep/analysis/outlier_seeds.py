@@ -159,7 +159,8 @@ def _suspect(
 ) -> int | None:
     """The seed furthest from the middle of its group; of two, the one further from the others' curve."""
     if len(members) > 2:
-        return max(members, key=lambda m: abs(float(log_steps[m] - np.median(log_steps[list(members)]))))
+        steps = log_steps[list(members)]
+        return members[int(np.argmax(np.abs(steps - np.median(steps))))]
     expected = _from_the_others(batch, log_steps, groups) if use_law else None
     if expected is None:
         return None

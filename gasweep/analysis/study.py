@@ -160,6 +160,8 @@ def _role(choice: RateChoice, trials: Sequence[RateTrial]) -> tuple[str, str | N
 
 def _why_no_winner(trials: Sequence[RateTrial]) -> str:
     if all(trial.num_diverged for trial in trials):
+        if any(trial.observations for trial in trials):
+            return "at every learning rate some seed diverged, so none took all of them to the target"
         return "every learning rate diverged"
     if not any(trial.observations for trial in trials):
         return "no run says anything"

@@ -88,16 +88,24 @@ STEPS_HEADER = ("B", "steps", "seeds' range", "examples", "learning rate", "reac
 def steps_row(observation: ObservationView) -> list[str]:
     """The cells under `STEPS_HEADER`."""
     batch, rate = observation.effective_batch_size, observation.learning_rate
-    reached = sum(seed.steps is not None for seed in observation.seeds)
     return [
         numbers.count(batch),
         _steps(observation),
         "–".join(map(numbers.number, observation.spread or ())),
         _steps(observation, batch),
         "" if rate is None else numbers.number(rate),
-        f"{reached}/{len(observation.seeds) or sum(r.num_seeds for r in observation.rates)}",
+        _reached(observation),
         _note(observation),
     ]
+
+
+def _reached(observation: ObservationView) -> str:
+    """Seeds at the chosen learning rate that reached the target, of how many; at all rates where none is."""
+    if observation.seeds:
+        return f"{sum(seed.steps is not None for seed in observation.seeds)}/{len(observation.seeds)}"
+    missed = sum(rate.num_censored + rate.num_diverged for rate in observation.rates)
+    total = sum(rate.num_seeds for rate in observation.rates)
+    return f"{total - missed}/{total}"
 
 
 def _steps(observation: ObservationView, unit: float = 1.0) -> str:

@@ -364,7 +364,7 @@ def test_mlperf_entries(tmp_path: Path) -> None:
     assert report.batches[1].choice.winner.variant == "x_ref_16"
 
 
-CURVE = "batch_size,step,loss\n"
+CURVE = "batch_size,run,step,loss\n"
 
 
 @pytest.mark.parametrize(
@@ -379,7 +379,7 @@ CURVE = "batch_size,step,loss\n"
 def test_a_resumed_run_keeps_what_its_last_attempts_logged(
     tmp_path: Path, rows: list[tuple[float, float]], points: list[float], lost: int
 ) -> None:
-    text = CURVE + "".join(f"8,{step},{loss}\n" for step, loss in rows)
+    text = CURVE + "".join(f"8,a,{step},{loss}\n" for step, loss in rows)
     source = read_source(write(tmp_path / "c.csv", text), SourceOptions(metric="loss"))
     assert [step for step, _ in source.runs[0].points] == points
     assert (f"{lost} evaluations from there on" in " ".join(source.notes)) == (lost > 0)
@@ -461,3 +461,65 @@ def test_curves_read_as_a_table_say_so(tmp_path: Path) -> None:
     refused(
         tmp_path, "batch_size,seed,step,loss\n" + rows, "look like curves.*--metric COLUMN --target VALUE"
     )
+
+
+LONG = 1_700_000_000_000_000_000
+
+
+@pytest.mark.parametrize(
+    ("header", "cells"),
+    [
+        ("batch_size,step,loss", ["8", "8", "8"]),
+        ("batch_size,seed,step,loss", ["8,", "8,", "8,"]),
+    ],
+)
+@pytest.mark.parametrize("num_rows", [3, 10])
+def test_seeds_that_nothing_tells_apart_are_not_one_run(
+    tmp_path: Path, header: str, cells: list[str], num_rows: int
+) -> None:
+    rows = [
+        f"{cell},{10 * step},{4.0 - 0.1 * step * k}\n"
+        for k, cell in enumerate(cells, 1)
+        for step in range(num_rows)
+    ]
+    refused(tmp_path, f"{header}\n{''.join(rows)}", r"map seed=COLUMN or run=COLUMN", metric="loss")
+
+
+@pytest.mark.parametrize("seeds", [(LONG, LONG + 1, LONG + 2), ("1_1", "11", "1.5"), ("a", "b", "c")])
+def test_every_seed_is_itself(tmp_path: Path, seeds: tuple[object, ...]) -> None:
+    rows = "".join(f"8,{seed},{step},{4 - step}\n" for seed in seeds for step in (1, 2, 3))
+    source = read_source(
+        write(tmp_path / "c.csv", f"batch_size,seed,step,loss\n{rows}"), SourceOptions(metric="loss")
+    )
+    assert len(source.runs) == 3
+    text = "batch_size,seed,steps\n" + "".join(f"8,{seed},{100 + i}\n" for i, seed in enumerate(seeds))
+    assert len(table(tmp_path, text)) == 3
+
+
+def test_a_rate_that_changes_within_a_run_is_no_runs_rate(tmp_path: Path) -> None:
+    rows = "".join(f"8,a,{0.1 * step},{step},2.0\n" for step in (1, 2, 3))
+    refused(
+        tmp_path,
+        f"batch_size,run,learning_rate,step,loss\n{rows}",
+        "line 3: learning_rate: 0.2 differs from 0.1 within run a; map learning_rate",
+        metric="loss",
+    )
+
+
+def test_mlperf_entries_keep_their_own_unit_and_benchmark(tmp_path: Path) -> None:
+    samples = mlperf(**{"BS": 8, "samples to converge": [16000, 17000]})
+    declared = {"progress_unit": "epochs", "examples_per_epoch": 100.0}
+    refused(tmp_path, samples, "'samples to converge' counts examples, not epochs", "x.json", **declared)
+    entry = {"BS": 8, "samples to converge": [16000, 17000]}
+    text = json.dumps({"a": {"Benchmark": "bert", **entry}, "b": {"Benchmark": "gpt3", **entry}})
+    refused(tmp_path, text, "several benchmarks .bert, gpt3.", "y.json")
+
+
+def test_json_lines_end_where_json_says(tmp_path: Path) -> None:
+    lines = [
+        {"batch_size": 8, "steps": 100, "ok": True, "note": "a\u2028b"},
+        {"batch_size": 8, "steps": 90, "ok": None},
+    ]
+    text = "\r\n".join(json.dumps(line, ensure_ascii=False) for line in lines)
+    source = read_source(write(tmp_path / "r.jsonl", text), SourceOptions(where={"ok": "true"}))
+    assert [run.steps for run in source.runs] == [100]

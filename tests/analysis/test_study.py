@@ -12,6 +12,7 @@ import pytest
 from gasweep.analysis.estimate import Estimate
 from gasweep.analysis.steps_to_target import TargetRule
 from gasweep.analysis.study import StudyRun, fit_study
+from gasweep.report.tables import steps_table
 from tests.analysis.planted import BATCHES, runs, steps
 
 
@@ -310,3 +311,16 @@ def test_evaluations_too_far_apart_to_interpolate_are_said() -> None:
     ]
     flags = fit_study(items, [rule]).targets[0].flags
     assert any("of the steps apart at batch" in flag for flag in flags)
+
+
+def test_a_seed_that_diverged_is_not_said_of_all() -> None:
+    runs = [
+        StudyRun(batch_size=batch, seed=seed, steps=100.0 + seed if seed else None, state=state)
+        for batch in (8.0, 16.0, 32.0)
+        for seed, state in ((0, "diverged"), (1, "reached"), (2, "reached"))
+    ]
+    (report,) = fit_study(runs).targets
+    assert all("some seed diverged" in str(batch.reason) for batch in report.batches)
+    assert "none that did can be counted" in str(report.fit.critical_batch_size.reason)
+    rows = steps_table(fit_study(runs).to_dict())[2:]
+    assert all("2/3" in row for row in rows)

@@ -7,6 +7,7 @@ import re
 from enum import StrEnum
 
 NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?")
+WHOLE = re.compile(r"[+-]?\d{1,1000}")
 MISSING = frozenset({"", "none", "null", "na", "n/a", "-"})
 
 

@@ -43,8 +43,7 @@ def read_curves(path: Path, options: SourceOptions) -> tuple[list[StudyRun], lis
     for line, row in records:
         try:
             run, key = _identity(row, columns, units)
-            if not runs.setdefault(key, run).batch_size == run.batch_size:
-                raise BadCell(f"{columns.batch_size}: {run.batch_size:g} differs within run {key[0]}")
+            _check_same_run(runs.setdefault(key, run), run, key, columns)
             if columns.state is not None and not is_missing(row.get(columns.state)):
                 states[key] = ending(row[columns.state], columns.state)
             if not is_missing(row.get(options.metric)):
@@ -52,8 +51,12 @@ def read_curves(path: Path, options: SourceOptions) -> tuple[list[StudyRun], lis
                 curves.setdefault(key, []).append((step, metric(row[options.metric], options.metric)))
         except BadCell as problem:
             raise SourceError(f"{path} line {line}: {problem}") from None
+    for key, curve in curves.items():
+        if runs[key].seed is None:
+            _check_one_run(path, _name(runs[key]), curve, options.metric)
     empty = [_name(runs[key]) for key in runs if key not in curves]
     notes = [f"{path.name}: {listed(empty)}: no {options.metric}; left out"] if empty else []
+    notes += _repeated(path, curves, runs)
     notes += _resumed(path, {key: curve for key, curve in curves.items() if _was_resumed(curve)}, runs)
     return [_finish(runs[key], curve, states.get(key)) for key, curve in curves.items()], notes
 
@@ -72,6 +75,45 @@ def _progress(row: Mapping[str, Any], columns: Columns) -> float:
     if value < 0:
         raise BadCell(f"{columns.progress}: {value:g} must not be negative")
     return value
+
+
+def _check_same_run(first: StudyRun, run: StudyRun, key: Key, columns: Columns) -> None:
+    """Raises: BadCell where rows of one run name disagree about what the run was."""
+    if first.batch_size != run.batch_size:
+        raise BadCell(f"{columns.batch_size}: {run.batch_size:g} differs within run {key[0]}")
+    if first.learning_rate != run.learning_rate:
+        raise BadCell(
+            f"{columns.learning_rate}: {run.learning_rate:g} differs from {first.learning_rate:g} within run "
+            f"{key[0]}; map learning_rate to a column that says the run's peak rate, the same in every row"
+        )
+
+
+def _check_one_run(path: Path, name: str, curve: Sequence[Point], metric_name: str) -> None:
+    """Raises: SourceError where rows without a seed or run name to say that they are one run are several's.
+
+    Rising steps that start again from the first; or steps in no order with two values. Taken as one run they
+    would hide the spread of the seeds.
+    """
+    hint = "map seed=COLUMN or run=COLUMN to tell the runs apart"
+    if _was_resumed(curve):
+        if any(step <= curve[0][0] for step, _ in curve[1:]):
+            raise SourceError(f"{path}: {name}: starts again at step {curve[0][0]:g}; {hint}")
+        return
+    last = dict(curve)
+    for step, value in curve:
+        if last[step] != value:
+            raise SourceError(f"{path}: {name}: two values of {metric_name} at step {step:g}; {hint}")
+
+
+def _repeated(path: Path, curves: Mapping[Key, Sequence[Point]], runs: Mapping[Key, StudyRun]) -> list[str]:
+    """A note on rows of a run in no order that another row of the same step replaces."""
+    found = [
+        key for key, curve in curves.items() if not _was_resumed(curve) and len(dict(curve)) < len(curve)
+    ]
+    if not found:
+        return []
+    names = listed([_name(runs[key]) for key in found])
+    return [f"{path.name}: {names}: several rows of one step; the last of them counts"]
 
 
 def _was_resumed(curve: Sequence[Point]) -> bool:

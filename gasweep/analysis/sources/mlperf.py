@@ -35,6 +35,7 @@ def read_mlperf(path: Path, options: SourceOptions) -> tuple[list[StudyRun], lis
     content = parse_json(read_text(path), path=path)
     if not isinstance(content, dict) or not content:
         raise SourceError(f"{path}: holds no object of reference convergence points")
+    _check_one_benchmark(path, content)
     runs: list[StudyRun] = []
     for name, entry in content.items():
         try:
@@ -42,6 +43,15 @@ def read_mlperf(path: Path, options: SourceOptions) -> tuple[list[StudyRun], lis
         except BadCell as problem:
             raise SourceError(f"{path} entry '{name}': {problem}") from None
     return runs, []
+
+
+def _check_one_benchmark(path: Path, content: dict[str, Any]) -> None:
+    names = {str(e["Benchmark"]): None for e in content.values() if isinstance(e, dict) and "Benchmark" in e}
+    if len(names) > 1:
+        raise SourceError(
+            f"{path}: holds several benchmarks ({', '.join(names)}), which have no common B_crit; fit each "
+            "by itself"
+        )
 
 
 def _entry(path: Path, name: str, entry: Any, options: SourceOptions) -> list[StudyRun]:
@@ -64,14 +74,17 @@ def _entry(path: Path, name: str, entry: Any, options: SourceOptions) -> list[St
 
 
 def _unit(key: str, options: SourceOptions) -> str:
-    if options.progress_unit is not None:
-        return options.progress_unit
     word = key.split()[0].lower()
-    if word not in KEY_UNITS:
+    said = KEY_UNITS.get(word)
+    if options.progress_unit is not None:
+        if said not in (None, options.progress_unit):
+            raise BadCell(f"progress_unit: '{key}' counts {said}, not {options.progress_unit} as declared")
+        return options.progress_unit
+    if said is None:
         raise BadCell(
             f"progress_unit: '{key}' holds epochs, samples or tokens, depending on the benchmark; declare it"
         )
-    return KEY_UNITS[word]
+    return said
 
 
 def _run(

@@ -120,7 +120,7 @@ def _header(path: Path, columns: list[str]) -> list[str]:
 def _json_lines(path: Path, text: str) -> tuple[list[str], list[Record]]:
     columns: dict[str, None] = {}
     records: list[Record] = []
-    for line, content in enumerate(text.splitlines(), start=1):
+    for line, content in enumerate(text.split("\n"), start=1):
         if not content.strip():
             continue
         row = parse_json(content, path=path, line=line)
@@ -135,6 +135,13 @@ def _matches(path: Path, columns: list[str], row: Mapping[str, Any], where: Mapp
     for name, text in where.items():
         if name not in columns:
             raise SourceError(f"{path}: where: no column '{name}'; {nearest(name, columns)}")
-        if str(row.get(name, "")).strip() != text:
+        if _as_text(row.get(name)) != text:
             return False
     return True
+
+
+def _as_text(value: Any) -> str:
+    """A cell as a file shows it: JSON's true is "true", its null is nothing."""
+    if value is None:
+        return ""
+    return str(value).lower() if isinstance(value, bool) else str(value).strip()

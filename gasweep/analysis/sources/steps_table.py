@@ -6,7 +6,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gasweep.analysis.sources.cells import BadCell, Ending, ending, is_missing, number, positive
+from gasweep.analysis.sources.cells import (
+    NUMBER,
+    WHOLE,
+    BadCell,
+    Ending,
+    ending,
+    is_missing,
+    number,
+    positive,
+)
 from gasweep.analysis.sources.columns import Columns, find_columns
 from gasweep.analysis.sources.options import SourceOptions, Units
 from gasweep.analysis.sources.records import read_records
@@ -178,12 +187,15 @@ def text(raw: object) -> str | None:
 
 
 def label(raw: object) -> int | str | None:
-    """A seed: an integer where it is one, whatever its spelling."""
+    """A seed: an integer where it is one, however spelt (7, "7", 7.0) and however long; else its name."""
     name = text(raw)
-    try:
-        return name if name is None or not float(name).is_integer() else int(float(name))
-    except (ValueError, OverflowError):
-        return name
+    if name is None:
+        return None
+    if WHOLE.fullmatch(name):
+        return int(name)
+    if NUMBER.fullmatch(name) and float(name).is_integer() and abs(float(name)) < 2**53:
+        return int(float(name))
+    return name
 
 
 def _without_duplicates(path: Path, runs: Sequence[tuple[int, StudyRun]]) -> tuple[list[StudyRun], list[str]]:
