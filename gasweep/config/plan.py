@@ -89,11 +89,12 @@ class SweepPlan:
         return dataclasses.replace(self, runs=runs, probes=probes)
 
     def for_bench(self) -> SweepPlan:
-        """Only the probes, each that skips a sync beside its twin that syncs on every micro-step."""
+        """Only the probes, each that skips a sync beside its twin that syncs on every micro-step; bitwise
+        accumulation, which syncs once by its nature, has no twin."""
         probes: dict[str, RunSpec] = {}
         for probe in self.probes:
             probes[probe.run_id] = probe
-            if probe.layout.world_size > 1 and probe.layout.accumulation_steps > 1:
+            if _skips_syncs(probe):
                 twin = _as_probe(_syncing_every_micro_step(probe), hardware=None)
                 probes[twin.run_id] = twin
         return dataclasses.replace(self, runs=[], layouts={}, probes=list(probes.values()))
@@ -246,6 +247,11 @@ def _as_probe(spec: RunSpec, *, hardware: str | None) -> RunSpec:
         hardware=hardware,
     )
     return dataclasses.replace(spec, run_id=new_id)
+
+
+def _skips_syncs(probe: RunSpec) -> bool:
+    several = probe.layout.world_size > 1 and probe.layout.accumulation_steps > 1
+    return several and probe.config.determinism != "bitwise"
 
 
 def _syncing_every_micro_step(spec: RunSpec) -> RunSpec:

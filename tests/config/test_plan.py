@@ -304,3 +304,10 @@ def test_a_batch_beyond_the_budget_is_said(base):
         "grid.accumulation_steps=[1]",
     ).notes
     assert "less than one optimizer step of B=200" in note
+
+
+def test_a_bench_of_a_bitwise_config_has_no_twins_that_would_be_refused(base):
+    changes = ("determinism=bitwise", "grain=4", "grid.world_size=[2]", "grid.accumulation_steps=[4]")
+    bench = plan(base, *changes).for_bench()
+    assert bench.probes
+    assert not any(probe.config.strategy_options.sync_every_micro_step for probe in bench.probes)
