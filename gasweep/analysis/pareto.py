@@ -32,6 +32,7 @@ class Choice:
     safe: the best point whose upper 95 % limit is within it too; None when no point is that sure.
     ties: other points whose expected objective and limited cost both equal those of `expected`.
     num_unresolved: points left out because a cost is missing.
+    least: the limited cost's least expected value, where that is above the limit.
     """
 
     expected: PointCost | None
@@ -39,6 +40,7 @@ class Choice:
     ties: tuple[PointCost, ...]
     num_unresolved: int
     reason: str | None
+    least: float | None = None
 
 
 def pareto_mask(costs: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:
@@ -156,6 +158,7 @@ def _choose(costs: Sequence[PointCost], *, objective: str, limited: str, limit: 
         return (getattr(cost, objective).value, getattr(cost, limited).value, *_values(cost))
 
     within = sorted((c for c in resolved if getattr(c, limited).value <= limit), key=order)
+    least = min((getattr(c, limited).value for c in resolved), default=None)
     high = [getattr(c, limited).high for c in within]
     safe = [c for c, bound in zip(within, high, strict=True) if bound is not None and bound <= limit]
     return Choice(
@@ -163,12 +166,12 @@ def _choose(costs: Sequence[PointCost], *, objective: str, limited: str, limit: 
         safe=safe[0] if safe else None,
         ties=tuple(c for c in within[1:] if order(c)[:2] == order(within[0])[:2]),
         num_unresolved=len(costs) - len(resolved),
-        reason=None if within else _nothing_within(resolved, limited, limit),
+        reason=None if within else _nothing_within(least, limited, limit),
+        least=None if within else least,
     )
 
 
-def _nothing_within(resolved: Sequence[PointCost], limited: str, limit: float) -> str:
-    if not resolved:
+def _nothing_within(least: float | None, limited: str, limit: float) -> str:
+    if least is None:
         return "no grid point has both steps to target and seconds per step"
-    least = min(getattr(cost, limited).value for cost in resolved)
-    return f"no grid point is within {limited}={limit:g}; the least is {least:.4g}"
+    return f"no grid point is within {limited}={limit:.4g}; the least is {least:.4g}"

@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any
 
 from gasweep.config.plan import SweepPlan
-from gasweep.report.numbers import size
+from gasweep.report.numbers import memory
 from gasweep.training.memory.predict import MemoryPrediction, predict_memory
 
 PARTS = (
@@ -46,7 +46,7 @@ def memory_table(rows: list[dict[str, Any]]) -> list[list[str]]:
     return [
         [
             f"{row['micro_batch_size']}x{row['world_size']}x{row['accumulation_steps']}",
-            *(size(row[f"{part}_bytes"]) for part in PARTS),
+            *(memory(row[f"{part}_bytes"]) for part in PARTS),
             " ".join([row["strategy"], *(f"{path}={value}" for path, value in row["axes"].items())]),
         ]
         for row in rows

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from gasweep.analysis.cost import SECONDS_PER_HOUR, PointCost
@@ -35,14 +35,11 @@ def cost_lines(
         lines += [f"target {view.target}: time and cost (95 % intervals), the Pareto front", *_front(costs)]
         if deadline_s is not None:
             lines += _choice_lines(
-                f"cheapest within {numbers.duration(deadline_s)}",
-                cheapest_within(costs, deadline_s=deadline_s),
+                "cheapest", numbers.duration, deadline_s, cheapest_within(costs, deadline_s=deadline_s)
             )
         if budget_gpu_hours is not None:
-            lines += _choice_lines(
-                f"fastest within {numbers.number(budget_gpu_hours)} GPU-hours",
-                fastest_within(costs, budget_gpu_hours=budget_gpu_hours),
-            )
+            choice = fastest_within(costs, budget_gpu_hours=budget_gpu_hours)
+            lines += _choice_lines("fastest", _gpu_hours, budget_gpu_hours, choice)
         lines.append("")
     return lines[:-1]
 
@@ -115,9 +112,16 @@ def _front(costs: Sequence[PointCost]) -> list[str]:
     return [f"  none: {'; '.join(reasons) if reasons else 'the sweep has no layout'}"]
 
 
-def _choice_lines(question: str, choice: Choice) -> list[str]:
+def _gpu_hours(hours: float) -> str:
+    return f"{numbers.number(hours)} GPU-hours"
+
+
+def _choice_lines(best: str, text: Callable[[float], str], limit: float, choice: Choice) -> list[str]:
+    """text: how the limit, and what is compared with it, are written."""
+    question = f"{best} within {text(limit)}"
     if choice.expected is None:
-        return [f"{question}: none: {choice.reason}"]
+        why = choice.reason if choice.least is None else f"the least of any layout is {text(choice.least)}"
+        return [f"{question}: none: {why}"]
     lines = [f"{question}: {_short(choice.expected)}"]
     lines += [f"  the same at {_layout(tie)}" for tie in choice.ties]
     if choice.safe is None:

@@ -95,6 +95,22 @@ def size(num_bytes: float | None) -> str:
     return f"{value:.3g} GB"
 
 
+def memory(num_bytes: float | None) -> str:
+    """Of a device, in powers of 1024 as memory is sold; what is sent is in powers of 1000 (`size`).
+
+    >>> memory(18368102400), memory(400_000_000), memory(None)
+    ('17.1 GiB', '381 MiB', '-')
+    """
+    if num_bytes is None:
+        return "-"
+    value = float(num_bytes)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if value < 1024:
+            return f"{value:.3g} {unit}" if value < 1000 else f"{value:.0f} {unit}"
+        value /= 1024
+    return f"{value:.3g} TiB"
+
+
 def percent(fraction: float | None) -> str:
     """
     >>> percent(0.375), percent(None)

@@ -38,6 +38,16 @@ def test_what_is_missing_is_said() -> None:
     assert "none: the sweep has no layout" in "\n".join(cost_lines(examples.study_dict(), ()))
 
 
+def test_what_is_out_of_reach_is_told_in_the_limits_own_unit() -> None:
+    lines = cost_lines(
+        examples.study_dict(), examples.planted_layouts(), deadline_s=0.001, budget_gpu_hours=1e-6
+    )
+    assert lines[-2].startswith("cheapest within 1 ms: none: the least of any layout is 1")
+    assert lines[-2].endswith(" s")
+    assert lines[-1].startswith("fastest within 1e-06 GPU-hours: none: the least of any layout is 0.000")
+    assert lines[-1].endswith(" GPU-hours")
+
+
 def test_layouts_left_out_are_counted() -> None:
     some = examples.planted_layouts()
     mixed = (*some[:6], *(Layout(point=layout.point) for layout in some[6:]))
