@@ -19,13 +19,14 @@ LARGE_BATCH = 2048  # examples; Goyal et al. 2017 needed a warm-up from about he
 class Baseline:
     """A learning rate known to be good, and the effective batch size it is known at.
 
-    source: how it is known, for the reasons; may be empty.
+    source: how it is known, for the reasons; may be empty. caution: what is doubtful about it, warned of.
     """
 
     learning_rate: float
     effective_batch_size: int
     warmup_optimizer_steps: int = 0
     source: str = ""
+    caution: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,7 +91,8 @@ def size_run(
 
     Raises BatchError naming the numbers when B < N.
     """
-    total, reasons = effective_batch_size, [f"B = {effective_batch_size} contributions per optimizer step"]
+    total = effective_batch_size
+    reasons: list[str] = []
     if total < world_size:
         raise BatchError(
             f"effective_batch_size={total} is smaller than world_size={world_size}: every rank needs at "
@@ -99,10 +101,13 @@ def size_run(
     b = _micro_batch(total, largest_micro_batch_size, world_size, reasons)
     reasons.append(f"N = {world_size} ranks: as many as there are")
     total, steps, incomplete = _accumulation(total, b, world_size, allow_incomplete_groups, reasons)
+    moved = "" if total == effective_batch_size else f" (asked for: {effective_batch_size})"
+    reasons.insert(0, f"B = {total} contributions per optimizer step{moved}")
     rate = _learning_rate(total, optimizer, baseline, critical_batch_size, rule, reasons)
     warmup = _warmup(rate, optimizer, baseline, beta2, epoch_examples, total, reasons)
     warmup = _at_most_5_percent(warmup, planned_optimizer_steps, reasons)
-    warnings = [] if warmup else _large_batch_warning(total, rate, baseline)
+    warnings = list(baseline.caution) if baseline else []
+    warnings += [] if warmup else _large_batch_warning(total, rate, baseline)
     return Sizing(
         effective_batch_size=total,
         micro_batch_size=b,

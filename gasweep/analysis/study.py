@@ -71,8 +71,8 @@ def _report(
         _batch(batch, group, choices[batch], shifts.get(batch), fit) for batch, group in trials.items()
     )
     flags += [str(one) for group in trials.values() for trial in group for one in trial.set_aside]
-    for batch in batches:
-        flags += _choice_flags(batch)
+    batches = tuple(replace(batch, flags=_choice_flags(batch)) for batch in batches)
+    flags += [flag for batch in batches for flag in batch.flags]
     flags += [*fit.flags, *diagnose(entering, fit, runs)]
     return TargetReport(
         target=name, rule=rule, fit=fit, batches=batches, noise_scale=noise, flags=tuple(flags)
@@ -168,17 +168,17 @@ def _why_no_winner(trials: Sequence[RateTrial]) -> str:
     return "no learning rate took all its seeds to the target, so the best one is unknown"
 
 
-def _choice_flags(batch: BatchReport) -> list[str]:
+def _choice_flags(batch: BatchReport) -> tuple[str, ...]:
     name, proposal = f"batch {batch.batch_size:g}", batch.choice.propose
     advice = f"; try {proposal:g}" if proposal else ""
     if batch.choice.winner is None:
-        return [f"{name}: {batch.reason}; shown, not fitted"]
+        return (f"{name}: {batch.reason}; shown, not fitted",)
     if batch.role == "lower bound":
-        return [f"{name}: {batch.reason}"]
+        return (f"{name}: {batch.reason}",)
     rate = batch.choice.winner.learning_rate
     if batch.choice.is_upper_bound and rate is not None:
         tie = " (a tie)" if batch.choice.bracket is Bracket.TIE else ""
-        return [f"{name}: learning rate {rate:g}{tie} is the edge of its grid, not bracketed{advice}"]
+        return (f"{name}: learning rate {rate:g}{tie} is the edge of its grid, not bracketed{advice}",)
     if batch.choice.bracket is Bracket.TIE and proposal:
-        return [f"{name}: the grid's edge does nearly as well as the best learning rate{advice}"]
-    return []
+        return (f"{name}: the grid's edge does nearly as well as the best learning rate{advice}",)
+    return ()

@@ -23,6 +23,7 @@ class BatchReport:
 
     role: "exact", "upper bound" (rate not bracketed), "lower bound" (no seed reached) or "excluded".
     reason: why, for anything but exact. shift: from the best rate tried to the best there is, if known.
+    flags: what its choice of rate leaves open; the target's flags hold them too.
     """
 
     batch_size: float
@@ -35,6 +36,7 @@ class BatchReport:
     outlier_seeds: tuple[int | str | None, ...]
     fitted_steps: Estimate
     shift: RateShift | None = None
+    flags: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         winner = self.choice.winner
@@ -57,6 +59,7 @@ class BatchReport:
             "fitted_steps": self.fitted_steps.to_dict(),
             "role": self.role,
             "reason": self.reason,
+            "flags": list(self.flags),
             "seeds": [_seed_dict(item, item.seed in self.outlier_seeds) for item in seeds],
             "learning_rates": [_trial_dict(trial) for trial in self.trials],
         }

@@ -10,9 +10,12 @@ from pathlib import Path
 from gasweep.analysis.sizing import Baseline, Sizing, size_run
 from gasweep.cli.output import print_json, print_lines
 from gasweep.cli.prepare import Prepared, prepare
+from gasweep.cli.size_config import sized_config
+from gasweep.cli.size_flags import SizeContext, refuse_contradictions, unused_flags
 from gasweep.cli.size_sweep import SweepAnswer, sweep_answer
-from gasweep.config.load import config_to_dict, config_to_yaml, parse_sweep_config
+from gasweep.config.load import config_to_yaml
 from gasweep.errors import ConfigError
+from gasweep.report.numbers import memory
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -39,26 +42,27 @@ def main(arguments: argparse.Namespace) -> int:
     prepared = prepare(arguments.config, arguments.overrides) if arguments.config else None
     if arguments.out and prepared is None:
         raise ConfigError("--out needs a CONFIG to start from; give one")
+    refuse_contradictions(arguments, prepared.config if prepared else None)
     notes: list[str] = []
     found = sweep_answer(prepared.directory) if prepared else None
-    knee = _knee(arguments, found, notes)
-    scaling = prepared.config.learning_rate_scaling if prepared else None
-    total = _batch(arguments, knee, notes)
+    total = _batch(arguments, found, notes)
+    context = _context(arguments, prepared, found, total)
     sizing = size_run(
         effective_batch_size=total,
         largest_micro_batch_size=_micro_batch(arguments, prepared, notes),
         world_size=_world_size(arguments, prepared),
         allow_incomplete_groups=not arguments.nearest,
-        optimizer=arguments.optimizer or (prepared.config.optimizer.name if prepared else "sgd"),
-        baseline=_baseline(arguments, prepared, found, total),
-        critical_batch_size=scaling.knee_batch_size if scaling and scaling.rule == "knee" else knee,
-        rule=scaling.rule if scaling and scaling.rule != "none" else None,
+        optimizer=context.optimizer,
+        baseline=context.baseline,
+        critical_batch_size=_knee(arguments, prepared, found),
+        rule=context.rule,
         beta2=prepared.config.optimizer.betas[1] if prepared else 0.999,
         epoch_examples=arguments.dataset_examples,
         planned_optimizer_steps=found.steps(total) if found else None,
     )
+    notes += unused_flags(arguments, context, sizing)
     if arguments.out and prepared is not None:
-        _write(sizing, prepared, Path(arguments.out))
+        notes += _write(sizing, prepared, Path(arguments.out))
     if arguments.json:
         print_json(sizing.to_dict() | {"reasons": [*notes, *sizing.reasons]})
     else:
@@ -66,31 +70,62 @@ def main(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _knee(arguments: argparse.Namespace, found: SweepAnswer | None, notes: list[str]) -> float | None:
+def _context(
+    arguments: argparse.Namespace, prepared: Prepared | None, found: SweepAnswer | None, total: int
+) -> SizeContext:
+    scaling = prepared.config.learning_rate_scaling if prepared else None
+    return SizeContext(
+        optimizer=arguments.optimizer or (prepared.config.optimizer.name if prepared else "sgd"),
+        rule=scaling.rule if scaling and scaling.rule != "none" else None,
+        baseline=_baseline(arguments, prepared, found, total),
+    )
+
+
+def _knee(
+    arguments: argparse.Namespace, prepared: Prepared | None, found: SweepAnswer | None
+) -> float | None:
+    """Where linear scaling of the rate ends: as given, else the config's knee, else the sweep's B_crit."""
     if arguments.critical_batch_size is not None:
         return _positive("--critical-batch-size", arguments.critical_batch_size)
-    if found is None:
-        return None
-    notes.append(found.note)
-    return found.critical_batch_size
+    if prepared is not None and prepared.config.learning_rate_scaling.rule == "knee":
+        return prepared.config.learning_rate_scaling.knee_batch_size
+    return found.critical_batch_size if found else None
 
 
-def _batch(arguments: argparse.Namespace, knee: float | None, notes: list[str]) -> int:
-    if arguments.effective_batch_size is not None:
-        return int(_positive("--effective-batch-size", arguments.effective_batch_size))
-    if knee is not None:
-        notes.append("B is put just below B_crit: there a step is used about half as well as at small B")
-        return max(1, int(knee))
-    if arguments.noise_scale is not None:
-        notes.append(
-            "B is put at the gradient noise scale: a proxy for B_crit that the literature finds anywhere "
-            "from ten times too high to orders too low; a sweep would tell"
-        )
-        return max(1, int(_positive("--noise-scale", arguments.noise_scale)))
+def _batch(arguments: argparse.Namespace, found: SweepAnswer | None, notes: list[str]) -> int:
+    """What is given comes before what a sweep found, whichever flag it is."""
+    given = _given_batch(arguments, notes)
+    if found is not None:
+        over = "" if given is None else "; B is what the flags say, not this"
+        notes.insert(0, found.note + over)
+    if given is not None:
+        return given
+    if found is not None and found.critical_batch_size is not None:
+        return _just_below(found.critical_batch_size, notes)
     raise ConfigError(
         "no target batch: give --effective-batch-size, --critical-batch-size, --noise-scale, or the "
         "directory of a sweep that found B_crit"
     )
+
+
+def _given_batch(arguments: argparse.Namespace, notes: list[str]) -> int | None:
+    if arguments.effective_batch_size is not None:
+        return int(_positive("--effective-batch-size", arguments.effective_batch_size))
+    if arguments.critical_batch_size is not None:
+        return _just_below(_positive("--critical-batch-size", arguments.critical_batch_size), notes)
+    if arguments.noise_scale is None:
+        return None
+    total = max(1, int(_positive("--noise-scale", arguments.noise_scale)))
+    notes.append(
+        "B is put at the gradient noise scale: a proxy for B_crit that the literature finds anywhere "
+        "from ten times too high to orders too low; a sweep would tell"
+    )
+    return total
+
+
+def _just_below(critical_batch_size: float, notes: list[str]) -> int:
+    notes.append("B is put just below B_crit: there a step is used about half as well as at small B")
+    return max(1, int(critical_batch_size))
 
 
 def _micro_batch(arguments: argparse.Namespace, prepared: Prepared | None, notes: list[str]) -> int:
@@ -109,9 +144,8 @@ def _micro_batch(arguments: argparse.Namespace, prepared: Prepared | None, notes
         raise ConfigError(
             "not even micro_batch_size=1 fits: use a smaller model, or shard it (strategy=fsdp)"
         )
-    notes.append(
-        f"b <= {found.search.largest}: measured, two whole optimizer steps in {found.limit_bytes} bytes"
-    )
+    room = "this device's memory" if found.limit_bytes is None else memory(found.limit_bytes)
+    notes.append(f"b <= {found.search.largest}: measured, two whole optimizer steps in {room}")
     return found.search.largest
 
 
@@ -155,26 +189,11 @@ def _positive(name: str, value: float) -> float:
     return value
 
 
-def _write(sizing: Sizing, prepared: Prepared, path: Path) -> None:
-    rates = prepared.config.grid.get("learning_rate")
-    grid: dict[str, object] = {
-        "micro_batch_size": [sizing.micro_batch_size],
-        "world_size": [sizing.world_size],
-        "effective_batch_size": [sizing.effective_batch_size],
-        "learning_rate": rates if sizing.learning_rate is None else [sizing.learning_rate],
-        "seed": prepared.config.grid.get("seed", [0]),
-    }
-    if grid["learning_rate"] is None:
-        raise ConfigError("--out needs a learning rate: give --learning-rate and --base-batch-size")
-    data = config_to_dict(prepared.config)
-    data["name"] = f"{prepared.config.name}-sized"
-    data["grid"] = grid
-    data["sweep"]["incomplete_groups"] = sizing.incomplete_groups
-    data["sweep"]["directory"] = None
-    data["schedule"]["warmup_optimizer_steps"] = sizing.warmup_optimizer_steps
-    # The rate is final; a rule left on would scale nothing, and `plan` would say so.
-    data["learning_rate_scaling"]["rule"] = "none"
-    path.write_text(config_to_yaml(parse_sweep_config(data)))
+def _write(sizing: Sizing, prepared: Prepared, path: Path) -> list[str]:
+    """Returns what had to be changed for it to run."""
+    config, changes = sized_config(sizing, prepared.config)
+    path.write_text(config_to_yaml(config))
+    return [f"{path} says {change}" for change in changes]
 
 
 def _print(sizing: Sizing, notes: list[str], out: str | None) -> None:

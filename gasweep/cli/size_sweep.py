@@ -13,17 +13,26 @@ from gasweep.results.directory import JOURNAL_FILE
 
 
 @dataclass(frozen=True, kw_only=True)
+class SweptRate:
+    """The best learning rate at one batch size; flags: what `fit` says against it."""
+
+    effective_batch_size: int
+    learning_rate: float
+    flags: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
 class SweepAnswer:
     """What a sweep found for its hardest target.
 
     critical_batch_size: its lower bound where that is all that was found.
-    rates: (B, best learning rate) where a seed reached the target.
+    rates: of the batch sizes where a seed reached the target.
     note: where this comes from, one line.
     """
 
     critical_batch_size: float | None
     min_steps: float | None
-    rates: tuple[tuple[int, float], ...]
+    rates: tuple[SweptRate, ...]
     note: str
 
     def steps(self, batch_size: int) -> float | None:
@@ -36,12 +45,13 @@ class SweepAnswer:
         """The best rate at the swept batch size nearest, in ratio, to `batch_size`."""
         if not self.rates:
             return None
-        nearest, rate = min(self.rates, key=lambda found: abs(math.log(found[0] / batch_size)))
+        found = min(self.rates, key=lambda rate: abs(math.log(rate.effective_batch_size / batch_size)))
         return Baseline(
-            learning_rate=rate,
-            effective_batch_size=nearest,
+            learning_rate=found.learning_rate,
+            effective_batch_size=found.effective_batch_size,
             warmup_optimizer_steps=warmup_optimizer_steps,
             source="the sweep's best rate there",
+            caution=tuple(f"the learning rate starts from the sweep's: {flag}" for flag in found.flags),
         )
 
 
@@ -63,7 +73,11 @@ def answer_from(target: dict[str, Any], *, directory: Path) -> SweepAnswer:
         critical_batch_size=estimate.low if estimate.value is None else estimate.value,
         min_steps=target["min_steps"]["value"],
         rates=tuple(
-            (int(seen["effective_batch_size"]), float(seen["learning_rate"]))
+            SweptRate(
+                effective_batch_size=int(seen["effective_batch_size"]),
+                learning_rate=float(seen["learning_rate"]),
+                flags=tuple(seen["flags"]),
+            )
             for seen in target["observations"]
             if seen["learning_rate"] is not None and seen["num_reached"] > 0
         ),

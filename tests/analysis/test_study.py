@@ -102,6 +102,8 @@ def test_c06_edge_winner_enters_as_an_upper_bound_and_is_flagged_with_the_next_r
         3e-3,
     )
     assert any("0.001 is the edge of its grid, not bracketed; try 0.003" in flag for flag in report["flags"])
+    said = [flag for seen in report["observations"] for flag in seen["flags"]]
+    assert any("0.001 is the edge of its grid" in flag for flag in said)
     assert report["critical_batch_size"]["value"] == pytest.approx(
         fitted(runs())["critical_batch_size"]["value"], rel=0.01
     )

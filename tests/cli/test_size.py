@@ -1,9 +1,12 @@
 import dataclasses
 import json
+from pathlib import Path
 
 import pytest
 
+from gasweep.analysis.sizing import size_run
 from gasweep.cli.main import main
+from gasweep.cli.size_sweep import answer_from
 from gasweep.config import load_sweep_config, plan_sweep
 from gasweep.config.load import config_to_yaml
 from tests.results.planted import CRITICAL, plant, planted_config
@@ -116,3 +119,107 @@ def test_the_config_it_writes_leaves_nothing_to_say(swept, tmp_path, capsys):
     assert plan.notes == []
     (point,) = plan.points
     assert point.learning_rate == pytest.approx(said["learning_rate"])
+
+
+@pytest.mark.parametrize("override", ["cluster.backend=inline", "strategy=single", "cluster.num_workers=1"])
+def test_the_config_it_writes_makes_room_for_the_ranks_and_says_so(config, tmp_path, capsys, override):
+    out = tmp_path / "sized.yaml"
+    words = ["--effective-batch-size", 64, "--micro-batch-size", 8, "--world-size", 2, "--out", out]
+    said = sized(capsys, config, "grid.world_size=[1]", override, *words)
+    written = load_sweep_config(out)
+    assert any(override.split("=")[0] in reason and str(out) in reason for reason in said["reasons"])
+    assert (written.cluster.backend, written.strategy) == ("ray", "ddp")
+    assert written.cluster.num_workers in (None, 2)
+    plan = plan_sweep(written)
+    assert (plan.notes, plan.rejected, len(plan.points)) == ([], [], 1)
+
+
+def test_a_sized_run_runs_where_its_source_ran_inline(tmp_path, capsys):
+    source = tmp_path / "config.yaml"
+    source.write_text(CONFIG.replace("[7]", "[1]") + "cluster: {backend: inline}\n")
+    out = tmp_path / "sized.yaml"
+    words = ["--effective-batch-size", 64, "--micro-batch-size", 8, "--world-size", 1]
+    sized(capsys, source, *words, "--out", out)
+    assert load_sweep_config(out).cluster.backend == "inline"  # one rank: nothing to change
+
+
+def test_a_config_that_could_not_run_is_not_written(config, tmp_path, capsys):
+    out = tmp_path / "sized.yaml"
+    words = f"--effective-batch-size 60 --micro-batch-size 12 --world-size 1 --out {out}"
+    assert main(["size", str(config), "determinism=bitwise", *words.split()]) == 2
+    assert "micro_batch_size=12 is not a multiple of grain=8" in capsys.readouterr().err
+    assert not out.exists()
+
+
+def test_an_optimizer_that_the_written_config_lacks_is_refused(config, tmp_path, capsys):
+    words = f"--effective-batch-size 56 --optimizer adam --out {tmp_path / 'sized.yaml'}"
+    assert main(["size", str(config), *words.split()]) == 2
+    assert "contradicts the config's optimizer.name=sgd" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("flag", "value", "total"),
+    [("--noise-scale", 512, 512), ("--critical-batch-size", 100, 100), ("--effective-batch-size", 40, 40)],
+)
+def test_whichever_flag_gives_b_comes_before_the_sweep(swept, capsys, flag, value, total):
+    said = sized(capsys, swept, flag, value, "--micro-batch-size", 8, "--world-size", 1)
+    assert said["effective_batch_size"] == total
+    assert any(text.endswith("B is what the flags say, not this") for text in said["reasons"])
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        ("--effective-batch-size 64 --noise-scale 5", "--noise-scale=5 is not used: --effective-batch-size"),
+        ("--critical-batch-size 64 --noise-scale 5", "--noise-scale=5 is not used: --critical-batch-size"),
+        ("--effective-batch-size 64 --critical-batch-size 9", "--critical-batch-size=9 is not used"),
+        (
+            "--effective-batch-size 64 --critical-batch-size 9 --optimizer adam "
+            "--learning-rate 1 --base-batch-size 8",
+            "--critical-batch-size=9 is not used",
+        ),
+        ("--effective-batch-size 64 --probe-memory", "--probe-memory is not used: --micro-batch-size"),
+        ("--effective-batch-size 64 --dataset-examples 1000", "--dataset-examples=1000 is not used"),
+        ("--effective-batch-size 64 --dataset-examples 1000 --optimizer adam", "warm-up of adam follows"),
+    ],
+)
+def test_a_flag_given_in_vain_is_named_with_its_reason(capsys, words, text):
+    said = sized(capsys, *words.split(), "--micro-batch-size", 8, "--world-size", 1)
+    assert any(text in reason for reason in said["reasons"])
+
+
+def test_b_crit_beside_b_ends_the_linear_scaling_of_the_rate(config, capsys):
+    words = "--effective-batch-size 64 --critical-batch-size 32 --micro-batch-size 8 --world-size 1"
+    said = sized(capsys, config, *words.split())
+    assert said["learning_rate"] == pytest.approx(0.1 * 2 * 2**0.5)
+    assert not any("is not used" in reason for reason in said["reasons"])
+
+
+def test_a_given_b_crit_comes_before_the_configs_knee(config, capsys):
+    words = "--effective-batch-size 64 --critical-batch-size 32 --micro-batch-size 8 --world-size 1"
+    knee = ["learning_rate_scaling.rule=knee", "learning_rate_scaling.knee_batch_size=16"]
+    assert sized(capsys, config, *knee, *words.split())["learning_rate"] == pytest.approx(0.1 * 2 * 2**0.5)
+
+
+def test_b_moved_to_a_multiple_is_the_same_number_everywhere(capsys):
+    words = "--effective-batch-size 1000 --micro-batch-size 48 --world-size 7 --nearest"
+    said = sized(capsys, *words.split())
+    assert said["effective_batch_size"] == 1008
+    assert said["reasons"][0] == "B = 1008 contributions per optimizer step (asked for: 1000)"
+
+
+def test_a_rate_from_the_edge_of_its_grid_is_warned_of():
+    target = {
+        "target": "eval_loss <= 0.5",
+        "critical_batch_size": {"value": 64.0, "low": 50.0, "high": 80.0, "reason": None},
+        "min_steps": {"value": 100.0, "low": 90.0, "high": 110.0, "reason": None},
+        "observations": [
+            {"effective_batch_size": 8, "learning_rate": 0.1, "num_reached": 3, "flags": []},
+            {"effective_batch_size": 64, "learning_rate": 0.4, "num_reached": 3, "flags": ["batch 64: edge"]},
+        ],
+    }
+    answer = answer_from(target, directory=Path("swept"))
+    near = answer.baseline(60, warmup_optimizer_steps=0)
+    said = size_run(effective_batch_size=60, largest_micro_batch_size=8, world_size=1, baseline=near)
+    assert said.warnings == ["the learning rate starts from the sweep's: batch 64: edge"]
+    assert answer.baseline(8, warmup_optimizer_steps=0).caution == ()
