@@ -64,7 +64,7 @@ def bench(spec: RunSpec, *, device: str) -> str:
     found, mfu = result.throughput, result.extra["mfu"]
     predicted = predict_memory(spec).peak
     return (
-        f"b = {spec.layout.micro_batch_size}, G = 2: {found.seconds_per_optimizer_step * 1e3:.1f} ms/step, "
+        f"b = {spec.layout.micro_batch_size}, G = 2: {found.mean_seconds * 1e3:.1f} ms/step, "
         f"{found.tokens_per_s or 0:,.0f} tokens/s, MFU {'unknown' if mfu is None else f'{mfu:.1%}'}, "
         f"peak {_megabytes(found.peak_memory_bytes)}, predicted {_megabytes(predicted)}"
     )

@@ -36,6 +36,15 @@ class ProbePoint:
 
 
 @dataclass(frozen=True, kw_only=True)
+class StepCost:
+    """Mean seconds per optimizer step of one measurement. standard_error: None where too few steps tell."""
+
+    mean: float
+    standard_error: float | None
+    degrees_of_freedom: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class StepTimeModel:
     """Fitted coefficients, and how far leave-one-out predictions missed (in log seconds)."""
 
@@ -96,6 +105,34 @@ def fit_step_time(probes: Sequence[ProbePoint]) -> StepTimeModel | None:
         world_sizes=frozenset(probe.world_size for probe in measured),
         micro_batch_range=(min(sizes), max(sizes)),
     )
+
+
+def fraction_saved(cost: StepCost, without: StepCost) -> Estimate:
+    """1 - cost / without, with the 95 % interval that the scatter of both sides' steps gives.
+
+    Without the bounds where a side has no standard error.
+    Assumes: errors independent and log-normal; what the machine does differently at the time of one side only
+        is in neither's scatter.
+    """
+    ratio = cost.mean / without.mean
+    spread = _log_spread(cost, without)
+    if spread is None:
+        return Estimate(value=1 - ratio, low=None, high=None)
+    return Estimate(value=1 - ratio, low=1 - ratio * math.exp(spread), high=1 - ratio * math.exp(-spread))
+
+
+def _log_spread(*sides: StepCost) -> float | None:
+    """Half-width of the 95 % interval of a log ratio; degrees of freedom by Welch and Satterthwaite."""
+    terms = []
+    for side in sides:
+        if side.standard_error is None or side.degrees_of_freedom < 1:
+            return None
+        terms.append(((side.standard_error / side.mean) ** 2, side.degrees_of_freedom))
+    total = math.fsum(variance for variance, _ in terms)
+    if total == 0:
+        return 0.0
+    freedom = total**2 / math.fsum(variance**2 / degrees for variance, degrees in terms)
+    return float(student_t.ppf(0.975, freedom)) * math.sqrt(total)
 
 
 def _features(point: ProbePoint) -> NDArray[np.float64]:

@@ -104,7 +104,7 @@ def _run_row(run: StoredRun, result: RunResult | None, metric: str | None) -> Ru
         optimizer_steps=result.optimizer_steps if result else None,
         final_metric=last.get(metric) if metric else None,
         wall_s=result.wall_s if result else None,
-        seconds_per_optimizer_step=throughput.seconds_per_optimizer_step if throughput else None,
+        seconds_per_optimizer_step=throughput.mean_seconds if throughput else None,
         examples_per_s=throughput.examples_per_s if throughput else None,
         num_attempts=run.num_attempts,
         axes=", ".join(f"{path}={value}" for path, value in run.axes.items()),

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from gasweep.analysis.estimate import Estimate
 from gasweep.report import numbers
 from gasweep.report.controls import section
 from gasweep.report.markup import Markup, join, table, tag
@@ -34,9 +35,10 @@ def layout_costs(points: Sequence[Mapping[str, Any]]) -> Markup:
         "What an optimizer step costs",
         tag(
             "p",
-            "Median seconds per optimizer step; bytes that one rank sends. Saved: against a sync on every "
-            "micro-step; the time only where a bench measured that too. Exposed: communication that nothing "
-            "overlaps.",
+            "Per step: mean seconds of an optimizer step, with the 95 % interval of a run, as in the front. "
+            "Wire: bytes that one rank sends. Saved: against a sync on every micro-step; the time only where "
+            "a bench measured that too. Exposed: communication that nothing overlaps (a mean over further "
+            "steps).",
         ),
         join(
             [
@@ -53,12 +55,18 @@ def layout_row(point: Mapping[str, Any]) -> list[str]:
     return [
         f"{point['micro_batch_size']}×{point['world_size']}×{point['accumulation_steps']}",
         numbers.count(point["effective_batch_size"]),
-        numbers.duration(point["seconds_per_optimizer_step"]),
+        _bounded(point, "seconds_per_optimizer_step", numbers.duration),
         numbers.number(point["examples_per_s"]),
         numbers.size(point["bytes_per_optimizer_step"]),
         numbers.percent(point["bytes_saved_fraction"]),
-        numbers.percent(point["seconds_saved_fraction"]),
+        _bounded(point, "seconds_saved_fraction", numbers.percent),
         "-" if exposed is None else f"{exposed * 1e3:.3g} ms",
-        numbers.size(point["peak_memory_bytes"]),
+        numbers.memory(point["peak_memory_bytes"]),
         " ".join([str(point["strategy"]), *(f"{path}={value}" for path, value in point["axes"].items())]),
     ]
+
+
+def _bounded(point: Mapping[str, Any], name: str, text: Callable[[float], str]) -> str:
+    """A value with its interval; a dash where it was not measured."""
+    value, low, high = (point[key] for key in (name, f"{name}_low", f"{name}_high"))
+    return "-" if value is None else numbers.estimate(Estimate(value=value, low=low, high=high), text)

@@ -7,31 +7,53 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gasweep.analysis.step_time import ProbePoint, StepTimeModel, fit_step_time
+from gasweep.analysis.cost import GridPoint
+from gasweep.analysis.estimate import Estimate
+from gasweep.analysis.step_time import ProbePoint, StepTimeModel, fit_step_time, fraction_saved
+from gasweep.results.columns import seconds_cells
 from gasweep.results.reader import JournalReader
 from gasweep.results.records import RunResult, Throughput
-from gasweep.results.step_time import grid_point, probe_point, seconds_of
+from gasweep.results.step_time import (
+    grid_point,
+    probe_point,
+    step_cost,
+    step_times,
+)
 from gasweep.results.stored import StoredRun
 
 
 @dataclass(frozen=True, kw_only=True)
 class BenchPoint:
-    """One layout as measured. unsaved: its twin with a sync on every micro-step; None where there is nothing
-    to skip (N = 1 or G = 1) or the twin has no result."""
+    """One layout as measured.
+
+    seconds: mean per optimizer step with its interval for a run there, as the cost to target takes it.
+    unsaved: its twin with a sync on every micro-step; None where there is nothing to skip (N = 1 or G = 1) or
+        the twin has no result.
+    """
 
     run: StoredRun
     result: RunResult
     throughput: Throughput
+    seconds: Estimate
     unsaved: Throughput | None
 
     @property
     def probe(self) -> ProbePoint:
-        return probe_point(grid_point(self.run), seconds_of(self.throughput))
+        return probe_point(grid_point(self.run), self.throughput.mean_seconds)
+
+    @property
+    def seconds_saved(self) -> Estimate | None:
+        """The share of the twin's mean step that skipping syncs saves; None without a twin."""
+        if self.unsaved is None:
+            return None
+        return fraction_saved(step_cost(self.throughput), step_cost(self.unsaved))
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON shape of a point of `gasweep bench`; fractions saved are of the syncing twin's cost."""
         own, twin = self.throughput, self.unsaved
         unsaved_bytes = own.bytes_per_optimizer_step_unsaved
+        # 1 but for records from before rates went by the mean
+        pace = self.run.effective_batch_size / own.mean_seconds / own.examples_per_s
         return {
             "micro_batch_size": self.run.micro_batch_size,
             "world_size": self.run.world_size,
@@ -39,23 +61,21 @@ class BenchPoint:
             "effective_batch_size": self.run.effective_batch_size,
             "axes": self.run.axes,
             "strategy": self.result.extra.get("strategy"),
-            "seconds_per_optimizer_step": own.seconds_per_optimizer_step,
-            "seconds_per_optimizer_step_low": own.seconds_per_optimizer_step_low,
-            "seconds_per_optimizer_step_high": own.seconds_per_optimizer_step_high,
-            "seconds_per_optimizer_step_mean": own.seconds_per_optimizer_step_mean,
-            "seconds_per_optimizer_step_unsaved": None if twin is None else twin.seconds_per_optimizer_step,
+            **seconds_cells(own),
+            **_bounded("seconds_per_optimizer_step", self.seconds),
+            "seconds_per_optimizer_step_unsaved": None if twin is None else twin.mean_seconds,
             "seconds_split": own.seconds_split,
-            "seconds_saved_fraction": _saved(own.seconds_per_optimizer_step, _seconds(twin)),
+            **_bounded("seconds_saved_fraction", self.seconds_saved),
             "bytes_per_optimizer_step": own.bytes_per_optimizer_step,
             "bytes_per_optimizer_step_unsaved": unsaved_bytes,
             "bytes_per_optimizer_step_unsaved_measured": None if twin is None else _wire(twin),
             "bytes_saved_fraction": _saved(own.bytes_per_optimizer_step, unsaved_bytes or None),
             "control_bytes_per_optimizer_step": own.control_bytes_per_optimizer_step,
             "collectives_per_optimizer_step": own.collectives_per_optimizer_step,
-            "examples_per_s": own.examples_per_s,
-            "tokens_per_s": own.tokens_per_s,
-            "mfu": self.result.extra.get("mfu"),
-            "model_flops_per_s_per_rank": self.result.extra.get("model_flops_per_s_per_rank"),
+            "examples_per_s": own.examples_per_s * pace,
+            "tokens_per_s": _times(own.tokens_per_s, pace),
+            "mfu": _times(self.result.extra.get("mfu"), pace),
+            "model_flops_per_s_per_rank": _times(self.result.extra.get("model_flops_per_s_per_rank"), pace),
             "peak_memory_bytes": own.peak_memory_bytes,
             "peak_memory_bytes_unsaved": None if twin is None else twin.peak_memory_bytes,
         }
@@ -93,10 +113,26 @@ def bench_points(reader: JournalReader) -> list[BenchPoint]:
             twins[_key(run)] = result.throughput
         else:
             own.append((run, result, result.throughput))
+    times = _step_times([(run, throughput) for run, _, throughput in own])
     return [
-        BenchPoint(run=run, result=result, throughput=throughput, unsaved=twins.get(_key(run)))
+        BenchPoint(
+            run=run,
+            result=result,
+            throughput=throughput,
+            seconds=times[run.run_id],
+            unsaved=twins.get(_key(run)),
+        )
         for run, result, throughput in own
     ]
+
+
+def _step_times(probes: Sequence[tuple[StoredRun, Throughput]]) -> dict[str, Estimate]:
+    """By run id; each setting of the extra axes has a law of its own."""
+    settings: dict[str, dict[GridPoint, Throughput]] = {}
+    for run, throughput in probes:
+        settings.setdefault(str(run.axes), {})[grid_point(run)] = throughput
+    times = {axes: step_times(measured) for axes, measured in settings.items()}
+    return {run.run_id: times[str(run.axes)][grid_point(run)].seconds for run, _ in probes}
 
 
 def check_model(points: Sequence[BenchPoint]) -> tuple[StepTimeModel | None, ModelCheck]:
@@ -130,8 +166,13 @@ def _key(run: StoredRun) -> str:
     return json.dumps([config, options, run.spec["layout"], run.effective_batch_size], sort_keys=True)
 
 
-def _seconds(throughput: Throughput | None) -> float | None:
-    return None if throughput is None else throughput.seconds_per_optimizer_step
+def _bounded(name: str, estimate: Estimate | None) -> dict[str, float | None]:
+    sides = (None, None, None) if estimate is None else (estimate.value, estimate.low, estimate.high)
+    return dict(zip((name, f"{name}_low", f"{name}_high"), sides, strict=True))
+
+
+def _times(value: float | None, factor: float) -> float | None:
+    return None if value is None else value * factor
 
 
 def _wire(throughput: Throughput) -> int:

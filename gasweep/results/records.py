@@ -43,7 +43,7 @@ class Throughput:
     """Steady-state cost of one optimizer step, warm-up excluded."""
 
     num_timed_optimizer_steps: int
-    seconds_per_optimizer_step: float  # median
+    seconds_per_optimizer_step: float  # median; the mean, which a run adds up, is below
     seconds_per_optimizer_step_low: float  # 5 % quantile
     seconds_per_optimizer_step_high: float  # 95 % quantile
     examples_per_s: float
@@ -55,8 +55,21 @@ class Throughput:
     peak_memory_bytes: int | None = None
     seconds_per_optimizer_step_mean: float | None = None
     seconds_per_optimizer_step_mean_error: float | None = None  # its standard error
-    # Median seconds of data, compute, optimizer and exposed_communication; empty where not measured.
+    # Mean seconds of data, compute, optimizer and exposed_communication; empty where not measured.
     seconds_split: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def mean_seconds(self) -> float:
+        """Per optimizer step, as a run adds them up; the median of a record that has no mean."""
+        mean = self.seconds_per_optimizer_step_mean
+        return self.seconds_per_optimizer_step if mean is None else mean
+
+
+def mean_error_blocks(num_steps: int) -> int:
+    """Blocks of consecutive steps whose means give a `seconds_per_optimizer_step_mean_error`: what disturbs a
+    step disturbs its neighbours too, so single steps are not independent. 0 below three blocks of two."""
+    num_blocks = min(10, num_steps // 2)
+    return num_blocks if num_blocks >= 3 else 0
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 
 from gasweep.analysis.cost import GridPoint, StepTime
 from gasweep.analysis.estimate import Estimate
-from gasweep.analysis.step_time import ProbePoint, StepTimeModel, fit_step_time
-from gasweep.results.records import Throughput
+from gasweep.analysis.step_time import ProbePoint, StepCost, StepTimeModel, fit_step_time
+from gasweep.results.records import Throughput, mean_error_blocks
 from gasweep.results.stored import StoredRun
 
 MIN_DEGREES_OF_FREEDOM = 3
@@ -27,17 +27,21 @@ def step_times(measured: Mapping[GridPoint, Throughput]) -> dict[GridPoint, Step
 
     Assumes: errors log-normal; the law's own misfit only widens the interval.
     """
-    model = fit_step_time([probe_point(point, seconds_of(found)) for point, found in measured.items()])
+    model = fit_step_time([probe_point(point, found.mean_seconds) for point, found in measured.items()])
     return {
         point: StepTime(seconds=_estimate(found, model), source="measured")
         for point, found in measured.items()
     }
 
 
-def seconds_of(throughput: Throughput) -> float:
-    """The mean, or the median of a record that has no mean."""
-    mean = throughput.seconds_per_optimizer_step_mean
-    return throughput.seconds_per_optimizer_step if mean is None else mean
+def step_cost(throughput: Throughput) -> StepCost:
+    """The mean, and how well its own steps tell it."""
+    has_mean = throughput.seconds_per_optimizer_step_mean is not None
+    return StepCost(
+        mean=throughput.mean_seconds,
+        standard_error=throughput.seconds_per_optimizer_step_mean_error if has_mean else None,
+        degrees_of_freedom=mean_error_blocks(throughput.num_timed_optimizer_steps) - 1,
+    )
 
 
 def grid_point(run: StoredRun) -> GridPoint:
@@ -61,7 +65,7 @@ def probe_point(point: GridPoint, seconds: float | None) -> ProbePoint:
 
 
 def _estimate(throughput: Throughput, model: StepTimeModel | None) -> Estimate:
-    value = seconds_of(throughput)
+    value = throughput.mean_seconds
     if model is None or model.degrees_of_freedom < MIN_DEGREES_OF_FREEDOM:
         return Estimate(
             value=value,

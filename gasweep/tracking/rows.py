@@ -10,6 +10,7 @@ from gasweep.analysis.noise_scale import NoiseMeasurement
 from gasweep.analysis.noise_scale_ema import SmoothedNoise
 from gasweep.analysis.noise_scale_records import noise_measurements
 from gasweep.config.run_spec import RunSpec
+from gasweep.results.columns import seconds_cells
 from gasweep.results.records import EvalRecord, RunResult, StepRecord
 
 Row = dict[str, float | int]
@@ -97,7 +98,7 @@ def run_summary(spec: RunSpec, result: RunResult | None, *, state: str) -> dict[
         "code_revision": result.environment.code_revision,
     }
     if result.throughput is not None:
-        measured = dataclasses.asdict(result.throughput)
+        measured = dataclasses.asdict(result.throughput) | seconds_cells(result.throughput)
         measured["saving_from_no_sync"] = _saving(
             result.throughput.bytes_per_optimizer_step,
             result.throughput.bytes_per_optimizer_step_unsaved - result.throughput.bytes_per_optimizer_step,

@@ -25,7 +25,10 @@ Clock = Callable[[], float]
 def measure_split(
     trainer: Trainer, *, progress: RunProgress, num_pairs: int, flags: Flags
 ) -> dict[str, float]:
-    """Median seconds per optimizer step of each part; the model is spoilt by it. Collective.
+    """Mean seconds per optimizer step of each part; the model is spoilt by it. Collective.
+
+    Means, so that the parts add up to the mean of the steps they were taken from: as they run on several
+    ranks, the instrumented ones on one.
 
     data: choosing, gathering and moving the examples. optimizer: the optimizer's own step. compute: all else
     that a step without communication does: forward, backward, clipping, bookkeeping.
@@ -56,7 +59,7 @@ def measure_split(
     finally:
         for handle in handles:
             handle.remove()
-    return {name: statistics.median(row[name] for row in rows) for name in rows[0]}
+    return {name: statistics.fmean(row[name] for row in rows) for name in rows[0]}
 
 
 def _stepper(trainer: Trainer, progress: RunProgress, flags: Flags) -> Stepper:

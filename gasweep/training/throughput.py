@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from gasweep.results.records import Throughput
+from gasweep.results.records import Throughput, mean_error_blocks
 from gasweep.training.advance import Stepper
 from gasweep.training.build import Trainer
 from gasweep.training.peak_memory import PeakMemory
@@ -35,13 +35,14 @@ def measured_throughput(
     memory: PeakMemory,
     seconds_split: dict[str, float] | None = None,
 ) -> Throughput | None:
-    """Median, 5 %-95 % range and mean of `seconds` per optimizer step, with the last step's traffic; None
-    when no step was timed. Collective."""
+    """Mean, median and 5 %-95 % range of `seconds` per optimizer step, rates by the mean, the last step's
+    traffic; None when no step was timed. Collective."""
     peak = _largest_over_ranks(memory.read(), trainer=trainer)
     if not seconds:
         return None
     low, median, high = (float(x) for x in np.quantile(seconds, [0.05, 0.5, 0.95]))
-    rate = trainer.parts.spec.effective_batch_size / median
+    mean = float(np.mean(seconds))
+    rate = trainer.parts.spec.effective_batch_size / mean
     tokens, traffic = stepper.tokens_per_example, stepper.traffic
     return Throughput(
         num_timed_optimizer_steps=len(seconds),
@@ -55,17 +56,16 @@ def measured_throughput(
         control_bytes_per_optimizer_step=traffic.control.total_bytes,
         collectives_per_optimizer_step=dict(traffic.model.calls),
         peak_memory_bytes=peak,
-        seconds_per_optimizer_step_mean=float(np.mean(seconds)),
+        seconds_per_optimizer_step_mean=mean,
         seconds_per_optimizer_step_mean_error=_mean_error(seconds),
         seconds_split=seconds_split or {},
     )
 
 
 def _mean_error(seconds: list[float]) -> float | None:
-    """Standard error of the mean, from the means of consecutive blocks: what disturbs a step disturbs its
-    neighbours too, so single steps are not independent. None below three blocks of two steps."""
-    num_blocks = min(10, len(seconds) // 2)
-    if num_blocks < 3:
+    """Standard error of the mean, from the means of blocks; None where there are too few steps for that."""
+    num_blocks = mean_error_blocks(len(seconds))
+    if not num_blocks:
         return None
     means = [float(np.mean(block)) for block in np.array_split(seconds, num_blocks)]
     return statistics.stdev(means) / math.sqrt(num_blocks)

@@ -80,10 +80,12 @@ def plant(
     unfinished: int = 0,
     schedule: ScheduleConfig | None = None,
     noise: bool = False,
+    seconds_mean: float | None = None,
 ) -> Path:
     """The sweep's directory; the last `unfinished` runs are still running.
 
     noise: whether convergence runs measured the noise scale.
+    seconds_mean: of every probe's steps, whose median is 0.1; None: not recorded.
     """
     config = dataclasses.replace(planted_config(), schedule=schedule or ScheduleConfig())
     specs = [
@@ -99,18 +101,21 @@ def plant(
         journal.record_config(dataclasses.asdict(planted_config()), {"code_revision": "abc"})
         journal.add_runs([*probes, *specs])
         for spec in [*probes, *specs[: len(specs) - unfinished]]:
-            _finish(journal, spec, noise=noise)
+            _finish(journal, spec, noise=noise, seconds_mean=seconds_mean)
         for spec in specs[len(specs) - unfinished :]:
             journal.transition(spec.run_id, RunState.RUNNING)
             journal.append(spec.run_id, journal.start_attempt(spec.run_id), steps=_steps(spec, 3))
     return directory
 
 
-def _finish(journal: Journal, spec: RunSpec, *, noise: bool) -> None:
+def _finish(journal: Journal, spec: RunSpec, *, noise: bool, seconds_mean: float | None) -> None:
     journal.transition(spec.run_id, RunState.RUNNING)
     attempt = journal.start_attempt(spec.run_id)
     if spec.kind == "probe":
-        journal.record_result(make_result(spec.run_id, optimizer_steps=20))
+        probed = make_result(spec.run_id, optimizer_steps=20)
+        assert probed.throughput is not None
+        throughput = dataclasses.replace(probed.throughput, seconds_per_optimizer_step_mean=seconds_mean)
+        journal.record_result(dataclasses.replace(probed, throughput=throughput))
         return
     # Layouts of one run differ by a thousandth, as floating-point reassociation makes them.
     wobble = 1.0 + 0.001 * (spec.layout.world_size - 1)

@@ -146,7 +146,7 @@ def test_a_probe_times_steps_and_evaluates_nothing() -> None:
     assert throughput.num_timed_optimizer_steps == 6
     low, high = throughput.seconds_per_optimizer_step_low, throughput.seconds_per_optimizer_step_high
     assert 0 < low <= throughput.seconds_per_optimizer_step <= high
-    assert throughput.examples_per_s == pytest.approx(8 / throughput.seconds_per_optimizer_step)
+    assert throughput.examples_per_s == pytest.approx(8 / throughput.seconds_per_optimizer_step_mean)
     assert throughput.peak_memory_bytes > 10**7
     assert result.parameter_sha256 is None
 
