@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 
 from gasweep.cli.answer import Answer, answer_of
 from gasweep.cli.display import Display, open_display
+from gasweep.cli.left_out import left_out, left_out_lines
 from gasweep.cli.output import print_json, print_lines
 from gasweep.cli.prepare import Prepared, prepare
 from gasweep.report.tables import collapse_lines
+from gasweep.results.reader import JournalReader
 from gasweep.results.states import RunState
 from gasweep.tracking.create import catch_up, create_tracker
 
@@ -65,7 +67,9 @@ def _drive(prepared: Prepared, tracker: Tracker, display: Display, *, retry_fail
 
 
 def _print(prepared: Prepared, outcome: SweepOutcome, answer: Answer, *, collapse: list[str]) -> None:
-    lines = ["", *collapse, *tally_lines(outcome), "", *answer.lines()]
+    with JournalReader.open(prepared.directory) as reader:
+        missing = left_out_lines(left_out(reader, prepared.plan.rejected))
+    lines = ["", *collapse, *tally_lines(outcome), *missing, "", *answer.lines()]
     if outcome.exit_code == INTERRUPTED:
         lines += ["", f"stopped; `gasweep run {prepared.directory}` goes on from here"]
     elif outcome.counts[RunState.FAILED.value]:

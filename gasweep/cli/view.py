@@ -93,7 +93,7 @@ class RunView:
         if result.evaluations:
             self.evaluation = result.evaluations[-1].metrics
         if result.throughput is not None:
-            self.seconds_per_optimizer_step = result.throughput.seconds_per_optimizer_step
+            self.seconds_per_optimizer_step = result.throughput.mean_seconds
 
 
 @dataclass(kw_only=True)
