@@ -8,7 +8,7 @@ from typing import Any
 from gasweep.analysis.estimate import Estimate
 from gasweep.report import numbers
 from gasweep.report.controls import section
-from gasweep.report.markup import Markup, join, table, tag
+from gasweep.report.markup import Markup, join, stacked, table, tag
 
 MAX_ROWS = 200
 HEADER = (
@@ -30,6 +30,7 @@ def layout_costs(points: Sequence[Mapping[str, Any]]) -> Markup:
     if not points:
         return Markup("")
     left_out = len(points) - MAX_ROWS
+    rows = [stacked(layout_row(point)) for point in points[:MAX_ROWS]]
     return section(
         "layouts",
         "What an optimizer step costs",
@@ -42,7 +43,7 @@ def layout_costs(points: Sequence[Mapping[str, Any]]) -> Markup:
         ),
         join(
             [
-                table(HEADER, map(layout_row, points[:MAX_ROWS]), text_columns=(0, 9)),
+                table(HEADER, rows, text_columns=(0, 9)),
                 tag("p", f"{left_out} more layouts are not listed.") if left_out > 0 else "",
             ]
         ),

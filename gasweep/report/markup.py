@@ -64,6 +64,18 @@ def table(
     return tag("div", made, class_="scroll", tabindex="0", role="region", aria_label="table")
 
 
+def stacked(row: Iterable[str]) -> list[object]:
+    """The cells of a row, each estimate with its interval below it: beside it they would not fit a screen."""
+    return [_stacked(cell) for cell in row]
+
+
+def _stacked(cell: str) -> object:
+    value, bracket, bounds = cell.rpartition(" [")
+    if not bracket or not bounds.endswith("]"):
+        return cell
+    return join([escape(value), tag("span", f"[{bounds}", class_="bounds")])
+
+
 def json_script(data: Any) -> Markup:
     """JSON that cannot end or open a script element: `<`, `>` and `&` are written as escapes.
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from gasweep.report import numbers
 from gasweep.report.controls import Targets, section
-from gasweep.report.markup import Markup, table, tag
+from gasweep.report.markup import Markup, stacked, table, tag
 from gasweep.report.tables import NOISE_HEADER, noise_rows
 from gasweep.results.noise_course import NoiseCourse
 
@@ -50,12 +50,12 @@ def noise_link(targets: Targets) -> Markup:
 
 
 def _beside(targets: Targets) -> Markup:
-    rows = [[target.title, *row[1:]] for target in targets for row in noise_rows([target.view])]
+    rows = [[target.title, *stacked(row[1:])] for target in targets for row in noise_rows([target.view])]
     return table(NOISE_HEADER, rows, text_columns=(0, 3)) if rows else tag("p", "Not known at any target.")
 
 
 def _last(courses: Sequence[NoiseCourse]) -> Markup:
-    rows = [_row(course) for course in courses]
+    rows = [stacked(_row(course)) for course in courses]
     return table(COURSE_HEADER, rows) if rows else tag("p", "Not measured.")
 
 

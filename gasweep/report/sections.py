@@ -9,7 +9,7 @@ from gasweep.report.controls import Targets, curve_legend, knee, section
 from gasweep.report.cost_tables import FRONT_HEADER, front_row
 from gasweep.report.costs import target_costs
 from gasweep.report.data import Collapse, ReportData
-from gasweep.report.markup import Markup, escape, join, table, tag
+from gasweep.report.markup import Markup, escape, join, stacked, table, tag
 from gasweep.report.study_view import TargetView
 from gasweep.report.tables import STEPS_HEADER, steps_row
 from gasweep.report.targets import MAX_TARGETS, every_target
@@ -186,7 +186,7 @@ def _fact(label: str, value: Estimate, text: str, *, said: str | None) -> Markup
 def _all_targets(targets: Targets) -> Markup:
     """Every target side by side: the critical batch size grows as the loss falls."""
     head = ("target", "B_crit", "S_min", "E_min")
-    rows = [[target.title, *map(numbers.estimate, _three(target.view))] for target in targets]
+    rows = [[target.title, *stacked(map(numbers.estimate, _three(target.view)))] for target in targets]
     return join(
         [tag("h3", "All targets, with 95 % intervals", class_="gap"), table(head, rows, text_columns=(0,))]
     )
@@ -202,7 +202,8 @@ def fronts(targets: Targets, *, worker: str) -> list[Markup]:
     tables = []
     for target in targets:
         front = pareto_front(target_costs(target.view, target.section.layouts))
-        made = table(head, map(front_row, front[:MAX_FRONT_ROWS]), text_columns=(0, 7)) if front else ""
+        rows = [stacked(front_row(cost)) for cost in front[:MAX_FRONT_ROWS]]
+        made = table(head, rows, text_columns=(0, 7)) if rows else ""
         left_out = len(front) - MAX_FRONT_ROWS
         cut = tag("p", f"{left_out} slower points of the front are not listed.") if left_out > 0 else ""
         tables.append(join([made, cut]))

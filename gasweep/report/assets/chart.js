@@ -1,6 +1,7 @@
 // A log-log chart as SVG, redrawn at the width it is given, with a tooltip on the nearest point.
 
 const MARGIN = { top: 12, right: 16, bottom: 46 };
+const CHARACTER = 6.6; // pixels, about, of the axes' font
 
 function chart(host, describe) {
   const tip = element("div", { class: "tip", hidden: "" });
@@ -50,7 +51,7 @@ function drawChart(host, spec, width) {
   svg.setAttribute("role", "img");
   svg.setAttribute("aria-label", spec.label);
   const rows = ticks(spec.y.domain, 10, (height - MARGIN.top - MARGIN.bottom) / 24);
-  const left = 36 + 6.6 * Math.max(...rows.map((value) => (spec.y.format ?? compact)(value).length), 1);
+  const left = 36 + CHARACTER * Math.max(...rows.map((value) => (spec.y.format ?? compact)(value).length), 1);
   const x = logScale(spec.x.domain, [left, width - MARGIN.right]);
   const y = logScale(spec.y.domain, [height - MARGIN.bottom, MARGIN.top]);
   const frame = { x, y, left, right: width - MARGIN.right, top: MARGIN.top, bottom: height - MARGIN.bottom };
@@ -92,12 +93,24 @@ function ticks([low, high], base, room) {
   return [];
 }
 
+// Of labels centred at `at`, in order, those that leave room to the one before: a narrow chart, or values close to
+// each other, would write them over one another. Every value keeps its line.
+function labelsApart(labels) {
+  let end = -Infinity;
+  return labels.filter(([at, text]) => {
+    const half = (CHARACTER * text.length) / 2;
+    if (at - half < end + CHARACTER) return false;
+    end = at + half;
+    return true;
+  });
+}
+
 function drawAxes(svg, spec, rows, { x, y, left, right, top, bottom }) {
   const format = spec.x.format ?? compact;
   const columns = spec.x.ticks ?? ticks(spec.x.domain, spec.x.base ?? 10, (right - left) / (spec.x.room ?? 46));
-  for (const value of columns) {
-    shape("line", { class: "grid", x1: x(value), x2: x(value), y1: top, y2: bottom }, svg);
-    shape("text", { x: x(value), y: bottom + 17, "text-anchor": "middle" }, svg, format(value));
+  for (const value of columns) shape("line", { class: "grid", x1: x(value), x2: x(value), y1: top, y2: bottom }, svg);
+  for (const [at, text] of labelsApart(columns.map((value) => [x(value), format(value)]))) {
+    shape("text", { x: at, y: bottom + 17, "text-anchor": "middle" }, svg, text);
   }
   for (const value of rows) {
     shape("line", { class: "grid", x1: left, x2: right, y1: y(value), y2: y(value) }, svg);
