@@ -29,8 +29,8 @@ class Estimate:
         return {"value": self.value, "low": self.low, "high": self.high, "reason": self.reason}
 
     def __str__(self) -> str:
-        if self.value is not None and self.low is None and self.high is None:
-            return f"{self.value:.4g}, without an interval ({self.reason or 'one measurement'})"
+        if self.value is not None and self.low is None and self.high is None and self.reason:
+            return f"{self.value:.4g}, without an interval ({self.reason})"
         if self.value is not None:
             low = "?" if self.low is None else f"{self.low:.4g}"
             high = "?" if self.high is None else f"{self.high:.4g}"

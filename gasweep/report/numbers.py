@@ -38,8 +38,8 @@ def estimate(value: Estimate, text: Callable[[float], str] = number) -> str:
     text: how a single number is written.
     """
     low, high = ("?" if side is None else text(side) for side in (value.low, value.high))
-    if value.value is not None and value.low is None and value.high is None:
-        return f"{text(value.value)}, without an interval ({value.reason or 'one measurement'})"
+    if value.value is not None and value.low is None and value.high is None and value.reason:
+        return f"{text(value.value)}, without an interval ({value.reason})"
     if value.value is not None:
         return f"{text(value.value)} [{low}, {high}]"
     if value.low is not None and value.high is not None:
