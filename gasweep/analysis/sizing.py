@@ -243,6 +243,10 @@ def _large_batch_warning(total: int, rate: float | None, baseline: Baseline | No
     return [f"{how} and there is no warm-up: {text}"] if large else []
 
 
+MOST_FEWER = 65536
+"""How many smaller world sizes are looked at; a cluster has fewer ranks."""
+
+
 def _alternatives(total: int, b: int, world_size: int, steps: int) -> list[str]:
     if steps == 1:
         return ["G = 1: nothing accumulates; fewer ranks with G > 1 use fewer workers for longer"]
@@ -250,7 +254,8 @@ def _alternatives(total: int, b: int, world_size: int, steps: int) -> list[str]:
         f"larger b rather than G where memory allows (small models: passes of b = {b} may leave the device "
         "idle); dropping activation checkpointing costs memory and saves recomputation"
     ]
-    fewer = next((n for n in range(world_size - 1, 0, -1) if total % (b * n) == 0), None)
+    candidates = range(min(world_size - 1, total // b), max(0, world_size - MOST_FEWER), -1)
+    fewer = next((n for n in candidates if total % (b * n) == 0), None)
     if fewer is not None:
         found.append(
             f"N = {fewer}, G = {total // (b * fewer)}: fewer ranks, less communication, more wall-clock"

@@ -12,6 +12,7 @@ from gasweep.cli.output import print_json, print_lines
 from gasweep.cli.prepare import Prepared, prepare
 from gasweep.cli.size_config import sized_config
 from gasweep.cli.size_flags import SizeContext, refuse_contradictions, unused_flags
+from gasweep.cli.size_setting import one_setting
 from gasweep.cli.size_sweep import SweepAnswer, sweep_answer
 from gasweep.config.load import config_to_yaml
 from gasweep.errors import ConfigError
@@ -44,7 +45,8 @@ def main(arguments: argparse.Namespace) -> int:
         raise ConfigError("--out needs a CONFIG to start from; give one")
     refuse_contradictions(arguments, prepared.config if prepared else None)
     notes: list[str] = []
-    found = sweep_answer(prepared.directory) if prepared else None
+    setting = one_setting(prepared.config) if prepared else {}
+    found = sweep_answer(prepared.directory, setting) if prepared else None
     total = _batch(arguments, found, notes)
     context = _context(arguments, prepared, found, total)
     sizing = size_run(
@@ -57,7 +59,7 @@ def main(arguments: argparse.Namespace) -> int:
         critical_batch_size=_knee(arguments, prepared, found),
         rule=context.rule,
         beta2=prepared.config.optimizer.betas[1] if prepared else 0.999,
-        epoch_examples=arguments.dataset_examples,
+        epoch_examples=_examples(arguments),
         planned_optimizer_steps=found.steps(total) if found else None,
     )
     notes += unused_flags(arguments, context, sizing)
@@ -137,15 +139,23 @@ def _micro_batch(arguments: argparse.Namespace, prepared: Prepared | None, notes
         largest = max(run.layout.micro_batch_size for run in [*prepared.plan.runs, *prepared.plan.probes])
         notes.append(f"b <= {largest}: the grid's largest; --probe-memory measures what fits")
         return largest
-    from gasweep.training.memory.probe import probe_largest_micro_batch
+    from gasweep.training.memory.probe import local_devices, probe_largest_micro_batch
 
-    found = probe_largest_micro_batch(prepared.plan, world_size=1, resolution=0.05)
+    device, count = local_devices()
+    world_size = _world_size(arguments, prepared)
+    tried = min(world_size, count)
+    found = probe_largest_micro_batch(prepared.plan, world_size=tried, resolution=0.05, device=device)
     if found.search.largest is None:
         raise ConfigError(
             "not even micro_batch_size=1 fits: use a smaller model, or shard it (strategy=fsdp)"
         )
     room = "this device's memory" if found.limit_bytes is None else memory(found.limit_bytes)
-    notes.append(f"b <= {found.search.largest}: measured, two whole optimizer steps in {room}")
+    ranks = (
+        f"on {tried} rank(s)"
+        if tried == world_size
+        else f"on {tried} of the {world_size} ranks, all there are here"
+    )
+    notes.append(f"b <= {found.search.largest}: measured {ranks}, two whole optimizer steps in {room}")
     return found.search.largest
 
 
@@ -181,6 +191,12 @@ def _baseline(
         effective_batch_size=int(_positive("--base-batch-size", base)),
         warmup_optimizer_steps=warmup,
     )
+
+
+def _examples(arguments: argparse.Namespace) -> int | None:
+    if arguments.dataset_examples is None:
+        return None
+    return int(_positive("--dataset-examples", arguments.dataset_examples))
 
 
 def _positive(name: str, value: float) -> float:

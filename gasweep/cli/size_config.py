@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gasweep.analysis.sizing import Sizing
+from gasweep.cli.size_setting import one_setting
 from gasweep.config.load import config_to_dict, parse_sweep_config
 from gasweep.config.plan import plan_sweep
 from gasweep.config.schema import SweepConfig
@@ -43,6 +44,7 @@ def _grid(sizing: Sizing, source: SweepConfig) -> dict[str, object]:
         "effective_batch_size": [sizing.effective_batch_size],
         "learning_rate": rates,
         "seed": source.grid.get("seed", [0]),
+        **{path: [value] for path, value in one_setting(source).items()},
     }
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from gasweep.analysis.estimate import Estimate
 from gasweep.analysis.sizing import Baseline
+from gasweep.cli.size_setting import hardest_target
 from gasweep.results.directory import JOURNAL_FILE
 
 
@@ -55,14 +56,17 @@ class SweepAnswer:
         )
 
 
-def sweep_answer(directory: Path) -> SweepAnswer | None:
-    """None where no sweep has run, or none of its targets has an answer yet."""
+def sweep_answer(directory: Path, setting: dict[str, Any]) -> SweepAnswer | None:
+    """None where no sweep has run, or none of its targets at `setting` has an answer yet.
+
+    setting: the value of each extra axis.
+    """
     if not (directory / JOURNAL_FILE).is_file():
         return None
     from gasweep.cli.answer import answer_of
 
-    targets = answer_of(directory, plot=False).to_dict()["targets"]
-    return answer_from(targets[-1], directory=directory) if targets else None
+    target = hardest_target(answer_of(directory, plot=False).to_dict()["targets"], setting)
+    return None if target is None else answer_from(target, directory=directory)
 
 
 def answer_from(target: dict[str, Any], *, directory: Path) -> SweepAnswer:

@@ -107,14 +107,25 @@ def _parse_overrides(overrides: Sequence[str]) -> dict[str, Any]:
 
 
 def _without_replaced_axes(data: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
-    """An override of one of two axes that say the same thing replaces the other one of the file."""
+    """An override of an axis replaces the file's, however either is written, and of one of two axes that say
+    the same thing the other."""
     given = changes.get("grid") or {}
     for name in NAMED_AXES:
         if isinstance(given.get(name), dict):
             raise ConfigError(f"grid.{name}={given[name]!r} must be a list of values, not a mapping")
     replaced = {old for new, old in _REPLACES.items() if given.get(new) is not None and old not in given}
+    replaced |= _axis_names(given)
     grid = {key: value for key, value in (data.get("grid") or {}).items() if key not in replaced}
     return {**data, "grid": grid} if "grid" in data else data
+
+
+def _axis_names(grid: dict[str, Any], prefix: str = "") -> set[str]:
+    """The dotted names of a nested grid's axes, those left out by null included."""
+    names: set[str] = set()
+    for key, value in grid.items():
+        name = f"{prefix}{key}"
+        names |= _axis_names(value, f"{name}.") if isinstance(value, dict) else {name}
+    return names
 
 
 def _flatten(grid: dict[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -6,9 +6,12 @@ import pytest
 
 from gasweep.analysis.sizing import size_run
 from gasweep.cli.main import main
+from gasweep.cli.size_setting import hardest_target
 from gasweep.cli.size_sweep import answer_from
 from gasweep.config import load_sweep_config, plan_sweep
 from gasweep.config.load import config_to_yaml
+from gasweep.training.memory.probe import MemoryProbe
+from gasweep.training.memory.search import SearchResult
 from tests.results.planted import CRITICAL, plant, planted_config
 
 CONFIG = """
@@ -51,6 +54,7 @@ def test_the_config_it_writes_runs_what_it_says(config, tmp_path, capsys):
         ("--effective-batch-size 64", "--micro-batch-size is missing"),
         ("--effective-batch-size 64 --micro-batch-size 8", "--world-size is missing"),
         ("--effective-batch-size 0 --micro-batch-size 8 --world-size 2", "--effective-batch-size=0"),
+        ("--effective-batch-size 8 --micro-batch-size 8 --world-size 1 --dataset-examples -5", "examples=-5"),
         ("--noise-scale nan --micro-batch-size 8 --world-size 2", "--noise-scale=nan"),
         ("--effective-batch-size 2 --micro-batch-size 8 --world-size 4", "world_size=4"),
         (
@@ -223,3 +227,61 @@ def test_a_rate_from_the_edge_of_its_grid_is_warned_of():
     said = size_run(effective_batch_size=60, largest_micro_batch_size=8, world_size=1, baseline=near)
     assert said.warnings == ["the learning rate starts from the sweep's: batch 64: edge"]
     assert answer.baseline(8, warmup_optimizer_steps=0).caution == ()
+
+
+@pytest.mark.parametrize("words", ["", "--out x.yaml"])
+def test_a_grid_of_several_settings_is_not_sized_as_one(config, capsys, words):
+    config.write_text(CONFIG.replace("grid: {", "grid: {task.dimension: [16, 512], "))
+    size = ["size", str(config), "--effective-batch-size", "64", *words.split()]
+    assert main(size) == 2
+    assert "grid.task.dimension=[16, 512] is several settings" in capsys.readouterr().err
+
+
+def test_the_setting_that_was_chosen_is_written(config, tmp_path):
+    config.write_text(CONFIG.replace("grid: {", "grid: {task.dimension: [16, 512], "))
+    out = tmp_path / "sized.yaml"
+    words = ["--effective-batch-size", "56", "--out", str(out), "grid.task.dimension=[512]"]
+    assert main(["size", str(config), *words]) == 0
+    (point,) = plan_sweep(load_sweep_config(out)).points
+    (run,) = plan_sweep(load_sweep_config(out)).runs
+    assert (run.axes, run.config.task["dimension"], point.effective_batch_size) == (
+        {"task.dimension": 512},
+        512,
+        56,
+    )
+
+
+def test_the_hardest_target_of_the_setting_speaks():
+    def target(value, mode="min", **axes):
+        return {"rule": {"metric": "m", "value": value, "mode": mode}, "axes": axes}
+
+    losses = [target(0.2, a=1), target(0.5, a=1), target(0.1, a=2)]
+    assert hardest_target(losses, {"a": 1}) is losses[0]
+    assert hardest_target(losses, {"a": 3}) is None
+    accuracies = [target(0.8, "max"), target(0.9, "max"), target(0.7, "max")]
+    assert hardest_target(accuracies, {}) is accuracies[1]
+
+
+def test_the_probe_measures_what_will_run(config, monkeypatch, capsys):
+    asked = {}
+
+    def probe(plan, **options):
+        asked.update(options)
+        search = SearchResult(largest=16, tried=[(16, True)], reached_limit=False)
+        return MemoryProbe(search=search, peak_bytes={}, limit_bytes=2**30)
+
+    monkeypatch.setattr("gasweep.training.memory.probe.probe_largest_micro_batch", probe)
+    monkeypatch.setattr("gasweep.training.memory.probe.local_devices", lambda: ("cuda", 4))
+    words = ["--effective-batch-size", "64", "--probe-memory", "--world-size"]
+    for world_size, tried, said in (
+        (2, 2, "on 2 rank(s), two"),
+        (8, 4, "on 4 of the 8 ranks, all there are"),
+    ):
+        assert main(["size", str(config), *words, str(world_size)]) == 0
+        assert (asked["world_size"], asked["device"]) == (tried, "cuda")
+        assert said in capsys.readouterr().out
+
+
+def test_a_huge_cluster_is_sized_at_once():
+    found = size_run(effective_batch_size=10**9 + 7, largest_micro_batch_size=1, world_size=3 * 10**8)
+    assert found.effective_batch_size == 10**9 + 7

@@ -136,3 +136,11 @@ def test_the_tables_name_real_fields():
 
 def test_omegaconf_reads_1e_3_as_a_number():
     assert OmegaConf.from_dotlist(["a=1e-3"]).a == 0.001
+
+
+@pytest.mark.parametrize("written", [{"task.hidden": [16, 64]}, {"task": {"hidden": [16, 64]}}])
+def test_an_override_replaces_an_extra_axis_however_it_is_written(base, written):
+    base["grid"] |= written
+    config = parse_sweep_config(base, ["grid.task.hidden=[32]"])
+    assert config.grid["task.hidden"] == [32]
+    assert "task.hidden" not in parse_sweep_config(base, ["grid.task.hidden=null"]).grid

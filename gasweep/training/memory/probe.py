@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import os
 import resource
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -122,6 +123,13 @@ def is_out_of_memory(error: BaseException) -> bool:
         return True
     text = str(error).lower()
     return "out of memory" in text or "can't allocate memory" in text or "bad_alloc" in text
+
+
+def local_devices() -> tuple[str, int]:
+    """What ranks can run on here, "cuda" or "cpu", and how many at once."""
+    if torch.cuda.is_available():
+        return "cuda", torch.cuda.device_count()
+    return "cpu", os.cpu_count() or 1
 
 
 def available_bytes() -> int:
