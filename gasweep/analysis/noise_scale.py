@@ -19,8 +19,9 @@ from gasweep.analysis.noise_scale_checks import require_finite, require_whole
 from gasweep.errors import MeasurementError
 
 _ROUNDING = 1e-5  # of Σ w_i |g_i|²: what fp32 norms leave when all groups agree
+_LEAST_SHARE = 1e-9  # of Σ w_i / n_i: what must be left of it once the heaviest group is taken out
 
-TOO_FEW_GROUPS = "fewer than 2 groups with examples"
+TOO_FEW_GROUPS = "fewer than 2 groups with examples and weight"
 NOT_FINITE = "not finite"
 STRADDLES_EPOCH = "straddles an epoch"
 DUPLICATES = "holds one example twice"
@@ -84,7 +85,7 @@ def measure_groups(
     dataset_size: D, when the n examples are drawn *without replacement* from D: |G|² is then short of that
         of the data set by tr Σ / D, which is added back. None: independent draws.
 
-    Returns NotMeasured for fewer than two non-empty groups or a non-finite norm. Raises MeasurementError for
+    Returns NotMeasured for fewer than two groups with examples and weight, or a non-finite norm. Raises MeasurementError for
     a negative tr Σ, which no groups averaging to ḡ can give, for negative norms, for counts that are no
     whole numbers, and for inputs that do not fit together.
 
@@ -135,8 +136,11 @@ def measure_sums(
     if not math.isfinite(sums.sq_norm) or not math.isfinite(mean_sq_norm):
         return NotMeasured(reason=NOT_FINITE)
     variance_of_mean = sums.sq_weight_per_example / sums.weight**2
+    variance_of_one = sums.weight_per_example / sums.weight
+    if variance_of_one - variance_of_mean <= _LEAST_SHARE * variance_of_one:
+        return NotMeasured(reason=TOO_FEW_GROUPS)  # one group holds all the weight
     spread = sums.sq_norm / sums.weight - mean_sq_norm
-    trace = spread / (sums.weight_per_example / sums.weight - variance_of_mean)
+    trace = spread / (variance_of_one - variance_of_mean)
     if spread < -_ROUNDING * abs(mean_sq_norm):
         raise negative_trace_error(trace)
     return finish_measurement(

@@ -24,9 +24,10 @@ from gasweep.errors import MeasurementError
 from gasweep.training.gradient_noise_recorded import Array, Recorded
 
 IN_PIECES = "a gradient arrived in several pieces"
-UNEQUAL_SHARDED = "unequal groups weighed equally, gradients sharded"
+UNEQUAL_SHARDED = "groups not weighed by their examples, gradients sharded"
+UNEQUAL_DIVISORS = "ranks divide summed losses by different counts"
 
-_HEADER = 10  # the numbers of a row before its samples
+_HEADER = 11  # the numbers of a row before its samples
 _RATIO_TOLERANCE = 2e-3
 _SHAPE_TOLERANCE = 3e-2  # a 16-bit sync rounds every element, hardly their common factor
 
@@ -38,7 +39,8 @@ AllReduce = Callable[[Tensor], Tensor]
 class StepUnits:
     """How hooked and final gradients relate to the groups' losses.
 
-    reduction: "sum": a group's backward ran on Σ loss / divisor; "mean": on its mean loss / divisor.
+    reduction: "sum": a group's backward ran on Σ loss / divisor; "mean": on its mean loss / divisor. Ranks may
+        differ in their divisors: a group weighs as one over its rank's.
     loss_scale: the further factor on every backward, no longer in the final gradient.
     rank_factor: the final gradient is this times the sum over ranks (1 / N where sync averages).
     by_items: items per example differ, so the step's gradient is a ratio (needs the recorder's sum).
@@ -85,30 +87,40 @@ class RankTable:
         return _Table(table, recorded, units, self._labels, dataset_size).results()
 
     def _row(self, recorded: Recorded, units: StepUnits) -> Array:
-        groups = recorded.groups
+        # A group without items has no weight, and is no group; where items differ its examples still count.
+        counts = [units.by_items or units.reduction == "mean" or g.num_items > 0 for g in recorded.groups]
+        groups = [group for group, is_one in zip(recorded.groups, counts, strict=True) if is_one]
         n = np.array([float(group.num_examples) for group in groups])
         items = np.array([float(group.num_items) for group in groups])
-        weight = items if units.reduction == "sum" else np.ones_like(n)
-        counted = items if units.reduction == "sum" else n
-        sums = [np.ones_like(n), n, weight, weight / n, weight**2 / n]
-        sums += [counted, counted / n, counted**2 / n]
-        header = [float(column.sum()) for column in sums]
-        header += [float(recorded.in_pieces), float(recorded.low_precision)]
-        # |h|² into w |g|² and |s|² / n: h is a group's sum or its mean, up to the step's common factor.
-        to_weighted = 1.0 / np.maximum(items, 1e-300) if units.reduction == "sum" else weight
-        to_group = 1.0 / n if units.reduction == "sum" else n
-        cells = [np.array(header), recorded.sample, recorded.final_sample]
+        header = [*_sums(n, items, units), float(recorded.in_pieces), float(recorded.low_precision)]
+        header.append(units.divisor if groups else 0.0)
+        # |h|² into w |g|² and |s|² / n: h · to_loss is the gradient of a group's sum or of its mean.
+        is_sum = units.reduction == "sum"
+        to_loss, to_final = units.divisor / units.loss_scale, units.rank_factor / units.loss_scale
+        to_weighted = (1.0 / np.maximum(items, 1e-300) if is_sum else np.ones_like(n)) / units.divisor
+        to_group = 1.0 / n if is_sum else n
+        cells = [np.array(header), recorded.sample * to_final, recorded.final_sample]
         for squares, own_squares, finals, cross in _metrics(recorded):
             columns = np.stack(
                 [
-                    to_weighted @ squares,
-                    to_group @ own_squares,
+                    to_loss**2 * (to_weighted @ squares[counts]),
+                    to_loss**2 * (to_group @ own_squares[counts]),
                     finals,
-                    np.zeros_like(finals) if cross is None else cross,
+                    np.zeros_like(finals) if cross is None else to_loss * cross,
                 ]
             )
             cells += [(columns if own is None else columns[:, own]).sum(axis=1) for own in self._members]
         return np.concatenate(cells)
+
+
+def _sums(n: Array, items: Array, units: StepUnits) -> list[float]:
+    """Over a rank's groups: m, n, Σ w, Σ w / n, Σ w² / n, T, Σ T / n, Σ T² / n."""
+    is_sum = units.reduction == "sum"
+    weight = (items if is_sum else np.ones_like(n)) / units.divisor
+    counted = items if is_sum else n
+    columns = [np.ones_like(n), n, weight, weight / n, weight**2 / n]
+    columns += [counted, counted / n, counted**2 / n]
+    return [float(column.sum()) for column in columns]
 
 
 def _metrics(recorded: Recorded) -> list[tuple[Array, Array, Array, Array | None]]:
@@ -142,9 +154,7 @@ class _Table:
         self._final_sample = final_sample.sum(axis=0) if units.sharded else final_sample[0]
         self._cells = cells.reshape(len(header), -1, len(labels), 4)
         self._num_groups, self._num_examples = int(self._total[0]), int(self._total[1])
-        # Hooked gradients times `_to_loss` are those of the groups' undivided, unscaled losses.
-        self._to_loss = units.divisor / units.loss_scale
-        self._to_mean = units.divisor / (units.rank_factor * self._total[2]) if self._total[2] > 0 else 0.0
+        self._to_mean = 1.0 / (units.rank_factor * self._total[2]) if self._total[2] > 0 else 0.0
 
     def results(self) -> Results:
         reason = self._reason()
@@ -171,7 +181,7 @@ class _Table:
     def _check_final(self) -> None:
         """The final gradient must be Σ h · rank_factor / loss_scale; both are linear, so a few coordinates
         tell a sum from a mean, a stale, clipped or still scaled gradient, or a group that was not seen."""
-        expected = self._sample * self._units.rank_factor / self._units.loss_scale
+        expected = self._sample
         size = float(expected @ expected)
         if size == 0.0 and float(self._final_sample @ self._final_sample) == 0.0:
             return
@@ -186,7 +196,7 @@ class _Table:
             )
 
     def _measure(self, metric: Metric, cells: Array) -> NoiseMeasurement | NotMeasured:
-        """cells: [ranks, 4], Σ w|h|², Σ |h|²/n, |final|², cross; as hooked."""
+        """cells: [ranks, 4], Σ w|g|², Σ |s|²/n, |final|², Σ (T/n) s · final."""
         units = self._units
         weighted, group, final, cross = cells.T
         mean_sq_norms = final * self._to_mean**2
@@ -198,16 +208,18 @@ class _Table:
                 weight=self._total[2],
                 weight_per_example=self._total[3],
                 sq_weight_per_example=self._total[4],
-                sq_norm=float(weighted.sum()) * self._to_loss**2,
+                sq_norm=float(weighted.sum()),
             )
             return measure_sums(sums, mean_sq_norm=whole, dataset_size=self._dataset_size)
         if units.reduction == "mean" and not self._weighs_examples():
             return NotMeasured(reason=UNEQUAL_SHARDED)
+        if units.reduction == "sum" and len({header[10] for header in self._ranks if header[0] > 0}) > 1:
+            return NotMeasured(reason=UNEQUAL_DIVISORS)
         parts = [
             GroupSums(
                 num_groups=int(header[0]),
-                group_sq_sum=float(group[rank]) * self._to_loss**2,
-                cross_sum=float(cross[rank]) * self._to_loss * self._to_mean,
+                group_sq_sum=float(group[rank]),
+                cross_sum=float(cross[rank]) * self._to_mean,
                 item_rate_sum=header[6],
                 item_sq_sum=header[7],
                 mean_sq_norm=float(mean_sq_norms[rank]),
@@ -223,8 +235,8 @@ class _Table:
         )
 
     def _weighs_examples(self) -> bool:
-        """Whether equal weights are also weights by examples: all groups are of one size."""
-        return math.isclose(self._total[3] * self._num_examples, self._num_groups**2, rel_tol=1e-9)
+        """Whether w_i / n_i is the same for all groups: then alone are (Σ w)² and Σ n · Σ w² / n equal."""
+        return math.isclose(self._total[4] * self._num_examples, self._total[2] ** 2, rel_tol=1e-9)
 
 
 def _added(parts: list[GroupSums], mean_sq_norm: float) -> GroupSums:

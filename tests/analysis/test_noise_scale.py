@@ -83,6 +83,9 @@ def test_c02_one_group_is_not_measurable():
     assert measure_groups([4.0], counts=[8], mean_sq_norm=4.0) == NotMeasured(reason=TOO_FEW_GROUPS)
     assert measure_groups([4.0, 0.0], counts=[8, 0], mean_sq_norm=4.0) == NotMeasured(reason=TOO_FEW_GROUPS)
     assert measure_groups([], counts=[], mean_sq_norm=0.0) == NotMeasured(reason=TOO_FEW_GROUPS)
+    assert measure_groups([4.0, 1.0], counts=[4, 4], weights=[1, 1e-17], mean_sq_norm=4.0) == NotMeasured(
+        reason=TOO_FEW_GROUPS
+    )
     same = measure_two_batches(small_sq_norm=1.0, small_batch_size=8, big_sq_norm=1.0, big_batch_size=8)
     assert same == NotMeasured(reason=TOO_FEW_GROUPS)
     window = noise_scale([NotMeasured(reason=TOO_FEW_GROUPS)])

@@ -150,6 +150,22 @@ def test_unequal_groups_of_a_summed_loss_with_an_empty_one():
     same(noise.step(loss_divisor=19), reference(model, groups))
 
 
+def test_a_group_of_examples_without_items_is_none():
+    model = small_model()
+    noise = GradientNoiseScale(model, loss_reduction="sum", every=1)
+    for sizes in ((4, 0), (4, 3, 0)):
+        model.zero_grad()
+        groups = groups_of(4, 4, 4)[: len(sizes)]
+        for group, items in zip(groups, sizes, strict=True):
+            with noise.group(num_examples=4, num_items=items):
+                (mean_loss(model, group) * items / sum(sizes)).backward()
+        found = noise.step(loss_divisor=float(sum(sizes)))
+        if len(sizes) == 2:
+            assert found == NotMeasured(reason=TOO_FEW_GROUPS)
+        else:
+            same(found, reference(model, groups[:2], weights=[4, 3]))
+
+
 def test_a_short_window_divided_by_g_is_still_measured_in_its_own_mean():
     model = small_model()
     noise = GradientNoiseScale(model, micro_batch_size=8, every=1)

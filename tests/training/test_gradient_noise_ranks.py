@@ -13,9 +13,10 @@ from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 
-from gasweep.analysis.noise_scale import NOT_FINITE, NoiseMeasurement, NotMeasured
+from gasweep.analysis.noise_scale import NOT_FINITE, NoiseMeasurement, NotMeasured, measure_groups
 from gasweep.errors import MeasurementError
 from gasweep.training.gradient_noise import GradientNoiseScale
+from gasweep.training.gradient_noise_ranks import UNEQUAL_DIVISORS
 from tests.training.ranks import RankError, run_on_ranks
 
 pytestmark = pytest.mark.multiprocess
@@ -218,6 +219,53 @@ def test_a_sum_made_by_hand_is_measured_once_its_group_is_given():
 def test_a_sync_in_16_bits_is_no_mistake():
     found, exact = run_on_ranks(2, misuse, "16 bits"), run_on_ranks(2, misuse, "none")
     assert found[0].grad_noise_trace == pytest.approx(exact[0].grad_noise_trace, rel=1e-2)
+
+
+def measure_unequal(rank: int, loss: str):
+    """Three groups on rank 0, two on rank 1, each rank dividing by its own count; and the truth."""
+    model = DistributedDataParallel(build())
+    noise = GradientNoiseScale(
+        model,
+        micro_batch_size=B,
+        every=1,
+        loss_reduction="mean" if loss == "mean" else "sum",
+        items_differ=loss == "items",
+    )
+    groups = batches(0, 5)
+    own = groups[:3] if rank == 0 else groups[3:]
+    for number, (x, y, _) in enumerate(own):
+        last = number == len(own) - 1
+        with hold(model, "ddp", last), noise.group(num_examples=B, num_items=float(B)):
+            (functional.cross_entropy(model(x), y) / len(own)).backward()
+    found = noise.step(loss_divisor=None if loss == "mean" else float(B * len(own)))
+    noise.close()
+    gradients = []
+    for x, y, _ in groups:
+        each = torch.autograd.grad(functional.cross_entropy(model(x), y), list(model.parameters()))
+        gradients.append(torch.cat([gradient.flatten() for gradient in each]).double())
+    weights = torch.tensor([1 / 6] * 3 + [1 / 4] * 2, dtype=torch.float64)
+    truth = measure_groups(
+        [float(gradient @ gradient) for gradient in gradients],
+        counts=[B] * 5,
+        weights=weights.tolist(),
+        mean_sq_norm=float((weights @ torch.stack(gradients)).square().sum()),
+    )
+    return found, truth
+
+
+@pytest.mark.parametrize("loss", ["mean", "sum"])
+def test_ranks_that_divide_by_their_own_counts_weigh_their_groups_so(loss):
+    for found, truth in run_on_ranks(2, measure_unequal, loss):
+        assert found.grad_noise_trace == pytest.approx(truth.grad_noise_trace, rel=1e-5)
+        assert found.grad_sq_norm == pytest.approx(
+            truth.grad_sq_norm, rel=1e-5, abs=1e-5 * truth.grad_noise_trace
+        )
+        assert found.num_groups == 5
+
+
+def test_sums_over_unequal_items_need_one_divisor_for_all_ranks():
+    for found, _ in run_on_ranks(2, measure_unequal, "items"):
+        assert found == NotMeasured(reason=UNEQUAL_DIVISORS)
 
 
 def find_spacing(rank: int):
