@@ -85,9 +85,9 @@ def measure_groups(
     dataset_size: D, when the n examples are drawn *without replacement* from D: |G|² is then short of that
         of the data set by tr Σ / D, which is added back. None: independent draws.
 
-    Returns NotMeasured for fewer than two groups with examples and weight, or a non-finite norm. Raises MeasurementError for
-    a negative tr Σ, which no groups averaging to ḡ can give, for negative norms, for counts that are no
-    whole numbers, and for inputs that do not fit together.
+    Returns NotMeasured for fewer than two groups with examples and weight, or a non-finite norm. Raises
+    MeasurementError for a negative tr Σ, which no groups averaging to ḡ can give, for negative norms, for
+    counts that are no whole numbers, and for inputs that do not fit together.
 
     Source: McCandlish et al. 2018 (arXiv 1812.06162), appendix A.1, from two batch sizes to m groups.
     Assumes: independent examples within the step; parameters fixed over it.

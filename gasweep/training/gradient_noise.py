@@ -24,12 +24,14 @@ from gasweep.analysis.noise_scale_window import (
 )
 from gasweep.errors import MeasurementError
 from gasweep.training.gradient_noise_adam import adam_preconditioner
-from gasweep.training.gradient_noise_arguments import check_arguments, check_asked
+from gasweep.training.gradient_noise_arguments import check_arguments, check_asked, group_of
 from gasweep.training.gradient_noise_cadence import Cadence
-from gasweep.training.gradient_noise_hooks import ModelGradients, inside_another_backward
+from gasweep.training.gradient_noise_hooks import ModelGradients, refuse_inner_backward
 from gasweep.training.gradient_noise_ranks import RankTable, Results, StepUnits
 from gasweep.training.gradient_noise_recorded import Group
 from gasweep.training.gradient_noise_recorder import NormRecorder
+
+NEWLY_TRAINABLE = "a parameter became trainable within the step"
 
 Step = NoiseMeasurement | NotMeasured
 
@@ -97,23 +99,10 @@ class GradientNoiseScale:
         self._optimizer = optimizer
         self._rank_factor = 1.0 / self._model.world_size if ranks_average else 1.0
         self._cadence = Cadence(every=every, overhead_fraction=overhead_fraction)
-        names = [name for name, _ in self._model.parameters]
-        self._labels = [] if parameter_group is None else [parameter_group(name) for name in names]
-        self._table = RankTable(
-            labels=self._labels or None,
-            rank=self._model.rank,
-            world_size=self._model.world_size,
-            all_reduce=self._model.all_reduce,
-            device=self._model.device,
-        )
+        self._parameter_group = parameter_group
+        self._take_parameters()
         self._steps = 0
         self._history: dict[tuple[Metric, str | None], list[Step]] = {}
-        self._tensors: list[Tensor] = [parameter for _, parameter in self._model.parameters]
-        self._recorder = NormRecorder(
-            self._tensors,
-            own_part=self._model.own_part if self._model.is_sharded else None,
-            head_sizes=self._model.head_sizes(),
-        )
         self._due = False
         self._step_began_s: float | None = None
         self._begin()
@@ -141,7 +130,7 @@ class GradientNoiseScale:
         if not self._due:
             yield
             return
-        self._open(self._group(num_examples, num_items))
+        self._open(self._group_of(num_examples, num_items))
         yield
         self._recorder.end_group()
 
@@ -211,11 +200,32 @@ class GradientNoiseScale:
         self._model.detach()
         self._due = False
 
+    def _take_parameters(self) -> None:
+        """Make ready for the parameters that are trainable, now and whenever there are more."""
+        model, label = self._model, self._parameter_group
+        self._labels = [] if label is None else [label(name) for name, _ in model.parameters]
+        self._table = RankTable(
+            names=model.names,
+            labels=self._labels or None,
+            rank=model.rank,
+            world_size=model.world_size,
+            all_reduce=model.all_reduce,
+            device=model.device,
+        )
+        self._tensors: list[Tensor] = [parameter for _, parameter in model.parameters]
+        self._recorder = NormRecorder(
+            self._tensors,
+            own_part=model.own_part if model.is_sharded else None,
+            head_sizes=model.head_sizes(),
+        )
+
     def _begin(self) -> None:
         """Hook the parameters if the coming step is due."""
         self._due = False
         if not self._cadence.is_due(self._steps):
             return
+        if self._model.look_again():
+            self._take_parameters()
         self._recorder.begin_step()
         self._opened = False
         self._due = True
@@ -239,31 +249,21 @@ class GradientNoiseScale:
                     "micro_batch_size=None: give the examples per backward, or wrap each one in "
                     "`with noise.group(num_examples=...)`"
                 )
-            if inside_another_backward():
-                raise MeasurementError(
-                    "a backward inside another one (activation checkpointing with use_reentrant=True) cannot "
-                    "be told from a group; use use_reentrant=False, or `with noise.group(num_examples=...)` "
-                    "around forward and backward of each micro-batch"
-                )
-            self._open(self._group(self._micro_batch_size, None))
+            refuse_inner_backward()
+            self._open(self._group_of(self._micro_batch_size, None))
             torch.autograd.Variable._execution_engine.queue_callback(recorder.end_group)
         recorder.hook(index, gradient)
 
-    def _group(self, num_examples: int, num_items: float | None) -> Group:
-        if self._by_items and num_items is None:
-            raise MeasurementError("num_items=None: items_differ=True needs `group(num_items=...)`")
-        items = float(num_examples if num_items is None else num_items)
-        if self._reduction == "mean":
-            weight = float(num_examples)
-        else:
-            weight = items / num_examples if num_examples else 0.0
-        return Group(num_examples=num_examples, num_items=items, cross_weight=weight)
+    def _group_of(self, num_examples: int, num_items: float | None) -> Group:
+        return group_of(num_examples, num_items, reduction=self._reduction, by_items=self._by_items)
 
     def _finish(self, loss_divisor: float | None, loss_scale: float, leave_out: str | None) -> Results:
         recorder = self._recorder
         self._model.detach()
         if leave_out is not None:
             return {("plain", None): NotMeasured(reason=leave_out)}
+        if self._model.has_unwatched:
+            return {("plain", None): NotMeasured(reason=NEWLY_TRAINABLE)}
         recorded = recorder.finish(
             self._model.finals(), owns_heads=not self._model.is_sharded or self._model.rank == 0
         )
@@ -278,6 +278,7 @@ class GradientNoiseScale:
             rank_factor=self._rank_factor,
             by_items=self._by_items,
             sharded=self._model.is_sharded,
+            low_precision_sync=self._model.is_low_precision_sync,
         )
         return self._table.measure(recorded, units, dataset_size=self._dataset_size)
 

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 import torch
 
 from gasweep.analysis.noise_scale_checks import require_whole
+from gasweep.errors import MeasurementError
+from gasweep.training.gradient_noise_recorded import Group
 
 
 def check_arguments(
@@ -43,3 +45,15 @@ def check_asked(
     if label is not None and label not in labels:
         known = ", ".join(sorted(set(labels))) or "none without parameter_group"
         raise ValueError(f"label={label!r} is not measured; labels: {known}")
+
+
+def group_of(num_examples: int, num_items: float | None, *, reduction: str, by_items: bool) -> Group:
+    """Raises MeasurementError where items matter and are not given."""
+    if by_items and num_items is None:
+        raise MeasurementError("num_items=None: items_differ=True needs `group(num_items=...)`")
+    items = float(num_examples if num_items is None else num_items)
+    if reduction == "mean":
+        weight = float(num_examples)
+    else:
+        weight = items / num_examples if num_examples else 0.0
+    return Group(num_examples=num_examples, num_items=items, cross_weight=weight)

@@ -13,7 +13,9 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from gasweep.errors import RefusedError
+from gasweep.errors import MeasurementError, RefusedError
+from gasweep.training.gradient_noise_sync import is_dtensor, is_fsdp2, is_low_precision, sync_modules
+from gasweep.training.gradient_noise_sync import process_group as group_of
 
 GradientHook = Callable[[int, Tensor], None]
 
@@ -22,19 +24,52 @@ class ModelGradients:
     """A model's trainable parameters: their own gradients by hook, their final ones from `.grad`.
 
     Under FSDP2 the tensors that autograd sees exist only from a unit's forward on, so the hooks are set
-    there; they see the whole gradient of this rank's examples before the reduce-scatter.
+    there; they see the whole gradient of this rank's examples before the reduce-scatter. Parameters that it
+    leaves whole are hooked as they are; rank 0 stands for them, since all ranks hold the same gradient.
 
     Raises RefusedError for what shards in another way (FSDP1, a device mesh of several dimensions).
     """
 
     def __init__(self, model: nn.Module, *, process_group: Any = None) -> None:
         self._model = model
-        self.parameters = [(_clean(n), p) for n, p in model.named_parameters() if p.requires_grad]
-        self._units = [module for module in model.modules() if _is_fsdp2(module)]
+        self._units = [module for module in model.modules() if is_fsdp2(module)]
+        self._syncs = sync_modules(model)
+        self._all: list[tuple[str, Any]] = list(model.named_parameters())
         self._handles: list[RemovableHandle] = []
         self._watched: set[int] = set()
-        self._group = process_group if process_group is not None else _process_group(model, self.parameters)
+        self._tracked: set[str] = set()
+        self.parameters: list[tuple[str, Any]] = []
+        self.look_again()
+        self._group = process_group if process_group is not None else group_of(model, self.parameters)
         self._refuse()
+
+    def look_again(self) -> bool:
+        """Take in parameters that have become trainable; whether there were any."""
+        before = len(self._tracked)
+        self._tracked |= {name for name, parameter in self._all if parameter.requires_grad}
+        if len(self._tracked) == before:
+            return False
+        tracked = [(name, parameter) for name, parameter in self._all if name in self._tracked]
+        self.parameters = [(_clean(name), parameter) for name, parameter in tracked]
+        self._places = [_place(self._model, name) for name, _ in tracked]
+        self._whole = {i for i, (_, p) in enumerate(self.parameters) if self._units and not is_dtensor(p)}
+        return True
+
+    @property
+    def has_unwatched(self) -> bool:
+        """Whether a parameter has become trainable since `attach`."""
+        return any(parameter.requires_grad and name not in self._expected for name, parameter in self._all)
+
+    @property
+    def names(self) -> list[str]:
+        """Of the parameters, with what else to know of one whose gradient is not as expected."""
+        note = " (not sharded by fully_shard: average its gradient over ranks)"
+        return [name + note * (index in self._whole) for index, (name, _) in enumerate(self.parameters)]
+
+    @property
+    def is_low_precision_sync(self) -> bool:
+        """Whether gradients may be sent in 16 bits."""
+        return any(is_low_precision(module) for module in self._syncs)
 
     @property
     def is_sharded(self) -> bool:
@@ -50,7 +85,8 @@ class ModelGradients:
 
     @property
     def device(self) -> torch.device:
-        return self.parameters[0][1].device
+        device: torch.device = self.parameters[0][1].device
+        return device
 
     def all_reduce(self, tensor: Tensor) -> Tensor:
         """The sum over ranks, in place."""
@@ -59,10 +95,16 @@ class ModelGradients:
 
     def finals(self) -> list[Tensor | None]:
         """`.grad` on the coordinates this rank owns."""
-        return [None if p.grad is None else local(p.grad) for _, p in self.parameters]
+        elsewhere = self._whole if self.rank > 0 else ()
+        return [
+            None if parameter.grad is None or index in elsewhere else local(parameter.grad)
+            for index, (_, parameter) in enumerate(self.parameters)
+        ]
 
-    def own_part(self, index: int, gradient: Tensor) -> Tensor:
-        """The coordinates of a whole gradient that `finals` holds on this rank."""
+    def own_part(self, index: int, gradient: Tensor) -> Tensor | None:
+        """The coordinates of a whole gradient that `finals` holds on this rank; None: none."""
+        if index in self._whole and self.rank > 0:
+            return None
         return shard_of(gradient, self.parameters[index][1])
 
     def head_sizes(self) -> list[int]:
@@ -72,15 +114,14 @@ class ModelGradients:
     def attach(self, hook: GradientHook) -> None:
         """Call `hook(index, gradient)` during every backward from now on."""
         self.detach()
-        if not self._units:
-            for index, (_, parameter) in enumerate(self.parameters):
+        self._expected = {name for name, parameter in self._all if parameter.requires_grad}
+        for index, (_, parameter) in enumerate(self.parameters):
+            if not self._units or index in self._whole:
                 self._watch(index, parameter, hook)
-            return
-        places = _places(self._model)
 
         def after_unshard(unit: nn.Module, *_: object) -> None:
             inside = set(unit.modules())
-            for index, (owner, attribute) in enumerate(places):
+            for index, (owner, attribute) in enumerate(self._places):
                 parameter = getattr(owner, attribute)
                 if owner in inside and index not in self._watched and not is_dtensor(parameter):
                     self._watch(index, parameter, hook)
@@ -95,6 +136,8 @@ class ModelGradients:
         self._watched.clear()
 
     def _watch(self, index: int, parameter: Tensor, hook: GradientHook) -> None:
+        if not parameter.requires_grad:  # frozen since
+            return
         self._watched.add(index)
 
         def on_gradient(gradient: Tensor) -> None:
@@ -125,10 +168,6 @@ def local(tensor: Any) -> Tensor:
     return shard
 
 
-def is_dtensor(tensor: object) -> bool:
-    return hasattr(tensor, "device_mesh") and hasattr(tensor, "placements")
-
-
 def shard_of(gradient: Tensor, parameter: Any) -> Tensor:
     """The part of a whole gradient that lies where this rank's shard of `parameter` does."""
     if not is_dtensor(parameter):
@@ -157,33 +196,10 @@ def _mesh_dimensions(parameter: Any) -> int:
     return int(parameter.device_mesh.ndim) if is_dtensor(parameter) else 0
 
 
-def _places(model: nn.Module) -> list[tuple[nn.Module, str]]:
-    """(owner, attribute) of each trainable parameter, in `named_parameters` order."""
-    places, seen = [], set()
-    for owner in model.modules():
-        for attribute, parameter in owner.named_parameters(recurse=False):
-            if parameter.requires_grad and parameter not in seen:
-                seen.add(parameter)
-                places.append((owner, attribute))
-    return places
-
-
-def _is_fsdp2(module: nn.Module) -> bool:
-    fsdp = sys.modules.get(
-        "torch.distributed.fsdp"
-    )  # not imported: nothing is sharded, and it is slow to load
-    return fsdp is not None and isinstance(module, fsdp.FSDPModule)
-
-
-def _process_group(model: nn.Module, parameters: list[tuple[str, Any]]) -> Any:
-    """The ranks that share the final gradient, or None for one process."""
-    for module in model.modules():
-        if isinstance(module, nn.parallel.DistributedDataParallel):
-            return module.process_group
-    for _, parameter in parameters:
-        if is_dtensor(parameter):
-            return parameter.device_mesh.get_group()
-    return None
+def _place(model: nn.Module, name: str) -> tuple[nn.Module, str]:
+    """(owner, attribute) of a parameter."""
+    path, _, attribute = name.rpartition(".")
+    return model.get_submodule(path), attribute
 
 
 def _clean(name: str) -> str:
@@ -191,11 +207,14 @@ def _clean(name: str) -> str:
     return name.replace("_orig_mod.", "").removeprefix("module.")
 
 
-def inside_another_backward() -> bool:
-    """Whether Python's stack shows a custom function's backward, inside which this backward runs."""
+def refuse_inner_backward() -> None:
+    """Raises MeasurementError where Python's stack shows a custom function's backward around this one."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         if frame.f_code.co_name == "apply" and frame.f_code.co_filename.endswith("autograd/function.py"):
-            return True
+            raise MeasurementError(
+                "a backward inside another one (activation checkpointing with use_reentrant=True) cannot "
+                "be told from a group; use use_reentrant=False, or `with noise.group(num_examples=...)` "
+                "around forward and backward of each micro-batch"
+            )
         frame = frame.f_back
-    return False

@@ -54,6 +54,9 @@ def weighted_square(tensor: Tensor, weight: Tensor) -> Tensor:
 
 def head(tensor: Tensor, count: int) -> Tensor:
     """A copy of the first `count` elements in row-major order, in fp32 or better."""
+    wide = _wide(tensor.dtype)
+    if tensor.dtype == wide and not tensor.is_sparse and tensor.is_contiguous():
+        return tensor.as_strided((min(count, tensor.numel()),), (1,)).clone()
     first = tensor
     if first.is_sparse:
         rows = torch.arange(min(count, first.shape[0]), device=first.device)
@@ -63,7 +66,6 @@ def head(tensor: Tensor, count: int) -> Tensor:
     flat = first[:count] if first.dim() > 0 else first
     if flat.dim() != 1:
         flat = flat.reshape(-1)[:count]
-    wide = _wide(flat.dtype)
     return flat.clone() if flat.dtype == wide else flat.to(wide)
 
 

@@ -16,10 +16,11 @@ from gasweep.analysis.noise_scale_records import noise_fields
 from gasweep.training.bitwise.grains import cut
 from gasweep.training.gradient_noise_adam import adam_preconditioner
 from gasweep.training.gradient_noise_cadence import Cadence
-from gasweep.training.gradient_noise_hooks import is_dtensor, leading_elements, shard_of
+from gasweep.training.gradient_noise_hooks import leading_elements, shard_of
 from gasweep.training.gradient_noise_ranks import RankTable, StepUnits
 from gasweep.training.gradient_noise_recorded import Group
 from gasweep.training.gradient_noise_recorder import NormRecorder
+from gasweep.training.gradient_noise_sync import is_dtensor
 from gasweep.training.observer import GradientObserver
 from gasweep.training.parts import MicroBatch, StepPlan, TrainingParts
 
@@ -52,6 +53,7 @@ class NoiseObserver(GradientObserver):
         )
         names = [name for name, _ in parts.parameters]
         self._table = RankTable(
+            names=names,
             labels=[parameter_label(name) for name in names] if config.noise_scale.parameter_groups else None,
             rank=process.rank,
             world_size=process.world_size,

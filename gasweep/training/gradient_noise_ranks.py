@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -20,16 +20,14 @@ from gasweep.analysis.noise_scale import (
 )
 from gasweep.analysis.noise_scale_items import GroupSums, measure_item_groups
 from gasweep.analysis.noise_scale_records import Metric
-from gasweep.errors import MeasurementError
-from gasweep.training.gradient_noise_recorded import Array, Recorded
+from gasweep.training.gradient_noise_check import check_final
+from gasweep.training.gradient_noise_recorded import Array, Recorded, Sample
 
 IN_PIECES = "a gradient arrived in several pieces"
 UNEQUAL_SHARDED = "groups not weighed by their examples, gradients sharded"
 UNEQUAL_DIVISORS = "ranks divide summed losses by different counts"
 
-_HEADER = 11  # the numbers of a row before its samples
-_RATIO_TOLERANCE = 2e-3
-_SHAPE_TOLERANCE = 3e-2  # a 16-bit sync rounds every element, hardly their common factor
+_HEADER = 11  # the numbers of a row before its metrics
 
 Results = dict[tuple[Metric, str | None], NoiseMeasurement | NotMeasured]
 AllReduce = Callable[[Tensor], Tensor]
@@ -39,12 +37,13 @@ AllReduce = Callable[[Tensor], Tensor]
 class StepUnits:
     """How hooked and final gradients relate to the groups' losses.
 
-    reduction: "sum": a group's backward ran on Σ loss / divisor; "mean": on its mean loss / divisor. Ranks may
-        differ in their divisors: a group weighs as one over its rank's.
+    reduction: "sum": a group's backward ran on Σ loss / divisor; "mean": on its mean loss / divisor.
+    divisor: may differ between ranks; a group weighs as one over its own rank's.
     loss_scale: the further factor on every backward, no longer in the final gradient.
     rank_factor: the final gradient is this times the sum over ranks (1 / N where sync averages).
     by_items: items per example differ, so the step's gradient is a ratio (needs the recorder's sum).
     sharded: ranks own different coordinates of the final gradient.
+    low_precision_sync: ranks send their gradients in 16 bits.
     """
 
     reduction: Literal["sum", "mean"]
@@ -53,14 +52,17 @@ class StepUnits:
     rank_factor: float = 1.0
     by_items: bool = False
     sharded: bool = False
+    low_precision_sync: bool = False
 
 
 class RankTable:
-    """Adds up, over ranks, one row of numbers per rank. Labels name parameter groups, one per parameter."""
+    """Adds up, over ranks, one row of numbers per rank. Names, and labels that name parts, are one per
+    parameter."""
 
     def __init__(
         self,
         *,
+        names: Sequence[str],
         labels: Sequence[str] | None = None,
         rank: int = 0,
         world_size: int = 1,
@@ -72,6 +74,7 @@ class RankTable:
             None if label is None else [i for i, own in enumerate(labels or ()) if own == label]
             for label in self._labels
         ]
+        self._names = names
         self._rank, self._world_size = rank, world_size
         self._all_reduce, self._device = all_reduce, device
 
@@ -80,11 +83,23 @@ class RankTable:
         groups add up to."""
         with np.errstate(over="ignore", invalid="ignore"):  # not finite: found below, on every rank alike
             row = self._row(recorded, units)
+            summed = self._summed(recorded.sample, units)
         table = np.zeros((self._world_size, len(row)))
         table[self._rank] = row
+        numbers = np.concatenate([summed.ravel(), table.ravel()])
         if self._all_reduce is not None and self._world_size > 1:
-            table = self._all_reduce(torch.from_numpy(table).to(self._device)).cpu().numpy()
-        return _Table(table, recorded, units, self._labels, dataset_size).results()
+            numbers = self._all_reduce(torch.from_numpy(numbers).to(self._device)).cpu().numpy()
+        summed, table = numbers[: summed.size].reshape(3, -1), numbers[summed.size :].reshape(table.shape)
+        total, magnitude, final = summed
+        sample = replace(recorded.sample, total=total, magnitude=magnitude, final=final)
+        return _Table(table, sample, units, self._labels, dataset_size).results(self._names)
+
+    def _summed(self, sample: Sample, units: StepUnits) -> Array:
+        """What ranks only need the sum of; one of them shows the final gradient that all hold."""
+        to_final = units.rank_factor / units.loss_scale
+        shows = units.sharded or self._rank == 0
+        final = sample.final if shows else np.zeros_like(sample.final)
+        return np.stack([sample.total * to_final, sample.magnitude * to_final, final])
 
     def _row(self, recorded: Recorded, units: StepUnits) -> Array:
         # A group without items has no weight, and is no group; where items differ its examples still count.
@@ -96,10 +111,10 @@ class RankTable:
         header.append(units.divisor if groups else 0.0)
         # |h|² into w |g|² and |s|² / n: h · to_loss is the gradient of a group's sum or of its mean.
         is_sum = units.reduction == "sum"
-        to_loss, to_final = units.divisor / units.loss_scale, units.rank_factor / units.loss_scale
+        to_loss = units.divisor / units.loss_scale
         to_weighted = (1.0 / np.maximum(items, 1e-300) if is_sum else np.ones_like(n)) / units.divisor
         to_group = 1.0 / n if is_sum else n
-        cells = [np.array(header), recorded.sample * to_final, recorded.final_sample]
+        cells = [np.array(header)]
         for squares, own_squares, finals, cross in _metrics(recorded):
             columns = np.stack(
                 [
@@ -138,26 +153,22 @@ class _Table:
     def __init__(
         self,
         table: Array,
-        recorded: Recorded,
+        sample: Sample,
         units: StepUnits,
         labels: list[str | None],
         dataset_size: int | None,
     ) -> None:
-        sampled = len(recorded.sample)
-        header, sample, final_sample, cells = np.split(
-            table, [_HEADER, _HEADER + sampled, _HEADER + 2 * sampled], axis=1
-        )
+        header, cells = np.split(table, [_HEADER], axis=1)
         self._units, self._labels, self._dataset_size = units, labels, dataset_size
         self._ranks = header.tolist()
         self._total = header.sum(axis=0).tolist()
-        self._sample = sample.sum(axis=0)
-        self._final_sample = final_sample.sum(axis=0) if units.sharded else final_sample[0]
+        self._sample = sample
         self._cells = cells.reshape(len(header), -1, len(labels), 4)
         self._num_groups, self._num_examples = int(self._total[0]), int(self._total[1])
         self._to_mean = 1.0 / (units.rank_factor * self._total[2]) if self._total[2] > 0 else 0.0
 
-    def results(self) -> Results:
-        reason = self._reason()
+    def results(self, names: Sequence[str]) -> Results:
+        reason = self._reason(names)
         metrics: list[Metric] = ["plain", "adam"]
         found: Results = {}
         for number, metric in enumerate(metrics[: self._cells.shape[1]]):
@@ -168,32 +179,21 @@ class _Table:
                     found[metric, label] = self._measure(metric, self._cells[:, number, column])
         return found
 
-    def _reason(self) -> str | None:
+    def _reason(self, names: Sequence[str]) -> str | None:
         """Why nothing can be said, or None; raises where the numbers contradict each other."""
         if self._total[8] > 0:
             return IN_PIECES
-        if not (np.isfinite(self._cells).all() and np.isfinite(self._final_sample).all()):
+        if not (np.isfinite(self._cells).all() and np.isfinite(self._sample.final).all()):
             return NOT_FINITE
         if self._num_groups >= 2:
-            self._check_final()
-        return None
-
-    def _check_final(self) -> None:
-        """The final gradient must be Σ h · rank_factor / loss_scale; both are linear, so a few coordinates
-        tell a sum from a mean, a stale, clipped or still scaled gradient, or a group that was not seen."""
-        expected = self._sample
-        size = float(expected @ expected)
-        if size == 0.0 and float(self._final_sample @ self._final_sample) == 0.0:
-            return
-        ratio = float(self._final_sample @ expected) / max(size, 1e-300)
-        rest = float(np.linalg.norm(self._final_sample - ratio * expected)) / math.sqrt(max(size, 1e-300))
-        tolerance = _SHAPE_TOLERANCE if self._total[9] > 0 else _RATIO_TOLERANCE
-        if abs(ratio - 1.0) > tolerance or rest > _SHAPE_TOLERANCE:
-            raise MeasurementError(
-                f"final gradient={ratio:.4g} times what this step's {self._num_groups} groups add up to, "
-                "must be 1: measure after sync and unscale and before clipping, give the loss scale if .grad "
-                "is not unscaled, start each step from zero gradients, and wrap the synced model"
+            check_final(
+                self._sample,
+                names=names,
+                num_groups=self._num_groups,
+                low_precision=self._total[9] > 0 or self._units.low_precision_sync,
+                rank_factor=self._units.rank_factor,
             )
+        return None
 
     def _measure(self, metric: Metric, cells: Array) -> NoiseMeasurement | NotMeasured:
         """cells: [ranks, 4], Σ w|g|², Σ |s|²/n, |final|², Σ (T/n) s · final."""

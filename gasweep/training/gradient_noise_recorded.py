@@ -23,6 +23,21 @@ class Group:
     cross_weight: float
 
 
+@dataclass(frozen=True, kw_only=True)
+class Sample:
+    """Some coordinates of a step: `sizes[i]` elements of each of `parameters`, one after the other.
+
+    total, magnitude, final: [elements], Σ h and Σ |h| of all groups, and the final gradient; the last one is
+        0 where another rank owns them.
+    """
+
+    parameters: list[int]
+    sizes: list[int]
+    total: Array
+    magnitude: Array
+    final: Array
+
+
 @dataclass(kw_only=True)
 class Recorded:
     """One finished step on this rank, in the units of the gradients as hooked; fp64.
@@ -31,8 +46,7 @@ class Recorded:
         on the coordinates this rank owns, the latter weighted by P. Groups without examples are left out.
     cross, adam_cross: [parameters], (Σ cross_weight · h) · final gradient on the owned coordinates, or None.
     final_sq_norms, adam_final_sq_norms: [parameters], of the final gradient's owned coordinates.
-    sample, final_sample: [elements], Σ h of all groups, and the final gradient, at a few fixed coordinates;
-        the final one is 0 where another rank owns them.
+    sample: the same parameters' on all ranks.
     low_precision: whether any gradient was held in 16 bits.
     in_pieces: whether a parameter's gradient came in more than one piece that was not expected to.
     """
@@ -45,7 +59,6 @@ class Recorded:
     adam_final_sq_norms: Array | None
     cross: Array | None
     adam_cross: Array | None
-    sample: Array
-    final_sample: Array
+    sample: Sample
     low_precision: bool
     in_pieces: bool

@@ -8,14 +8,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gasweep.training.gradient_noise_norms import dot, head, norm, norms, weighted_square
-from gasweep.training.gradient_noise_recorded import Array, Group, Recorded
+from gasweep.training.gradient_noise_norms import dot, norm, norms, weighted_square
+from gasweep.training.gradient_noise_recorded import Array, Group, Recorded, Sample
+from gasweep.training.gradient_noise_sample import HeadSample
 
 _SMALL = 65536  # elements; a GPU norms gradients up to this many in one launch for all
-_SAMPLED_PARAMETERS = 4
-_SAMPLED_ELEMENTS = 8
 
-OwnPart = Callable[[int, Tensor], Tensor]
+OwnPart = Callable[[int, Tensor], Tensor | None]
 Preconditioner = Callable[[int], Tensor]
 
 
@@ -48,7 +47,8 @@ class NormRecorder:
     A parameter whose gradient comes in pieces (several backwards per group, reentrant checkpointing) costs
     the step it is first seen in; from then on its pieces are kept until the group ends.
 
-    own_part: the coordinates of a whole gradient that this rank holds the final gradient of; None: all.
+    own_part: the coordinates of a whole gradient that this rank holds the final gradient of, None for none;
+        None: all.
     head_sizes: how many of each parameter's first elements rank 0 owns; None: all.
     """
 
@@ -62,11 +62,7 @@ class NormRecorder:
         self._count = len(parameters)
         self._own_part = own_part
         sizes = [parameter.numel() for parameter in parameters] if head_sizes is None else head_sizes
-        self._head_sizes = [min(size, _SAMPLED_ELEMENTS) for size in sizes]
-        sampled = [index for index in range(self._count) if self._head_sizes[index] > 0]
-        by_size = sorted(sampled, key=lambda index: parameters[index].numel())
-        self._sampled = sorted(by_size[:_SAMPLED_PARAMETERS])
-        self._is_sampled = frozenset(self._sampled)
+        self._sample = HeadSample(parameters, head_sizes=sizes)
         self._in_pieces: set[int] = set()
         self.begin_step()
 
@@ -84,7 +80,7 @@ class NormRecorder:
         self._own_rows: list[tuple[list[int], Tensor]] = []
         self._adam_rows: list[tuple[list[int], Tensor]] = []
         self._sum: dict[int, Tensor] = {}
-        self._sample: dict[int, list[Tensor]] = {index: [] for index in self._sampled}
+        self._sample.begin_step()
         self._low_precision = False
         self._surprised = False
 
@@ -149,27 +145,26 @@ class NormRecorder:
         if self._preconditioner is not None:
             columns.append(self._adam_finals(grads))
             columns += [self._crosses(grads, adam=True)] if self._keeps_sum else []
-        heads = self._final_heads(grads if owns_heads else {})
+        heads = grads if owns_heads else {}
         rows = [*self._rows, *self._own_rows, *self._adam_rows, *columns]
-        parts = [*heads, *self._group_heads(), *(values for _, values in rows)]
+        parts = [*self._sample.tensors(heads), *(values for _, values in rows)]
         device = next((values.device for _, values in rows if len(values)), None)
         flat = torch.cat([part.to(device) for part in parts]).double().cpu().numpy()
-        sampled = sum(self._head_sizes[index] for index in self._sampled)
-        final_sample, sample, flat = np.split(flat, [sampled, 2 * sampled])
+        sampled, flat = np.split(flat, [self._sample.num_read(heads)])
         pieces = np.split(flat, np.cumsum([len(values) for _, values in rows])[:-1])
         dense = [self._dense(indices, piece) for (indices, _), piece in zip(rows, pieces, strict=True)]
         low = self._low_precision or any(gradient.dtype.itemsize < 4 for gradient in grads.values())
         with np.errstate(over="ignore"):
-            return self._recorded(dense, sample, final_sample, low_precision=low)
+            sample = self._sample.read(sampled, heads)
+            self._sample.next_parameters()
+            return self._recorded(dense, sample, low_precision=low)
 
     def _see(self, opened: _OpenGroup, index: int, gradient: Tensor) -> None:
         opened.seen.add(index)
         if self._preconditioner is not None or self._keeps_sum:
             self._see_own(opened, index, gradient)
-        if index in self._is_sampled:
-            # Copied now: a sync may overwrite the gradient in place before the group ends.
-            self._sample[index].append(head(gradient, self._head_sizes[index]))
-            self._low_precision |= gradient.dtype.itemsize < 4
+        self._sample.add(index, gradient)
+        self._low_precision |= gradient.dtype.itemsize < 4
         if gradient.is_cuda and gradient.numel() <= _SMALL and not gradient.is_sparse:
             opened.held[index] = gradient
         else:
@@ -177,6 +172,8 @@ class NormRecorder:
 
     def _see_own(self, opened: _OpenGroup, index: int, gradient: Tensor) -> None:
         own = gradient if self._own_part is None else self._own_part(index, gradient)
+        if own is None:
+            return
         if self._sees_own_norms:
             opened.own[index] = norm(own)
         if self._preconditioner is not None:
@@ -208,26 +205,12 @@ class NormRecorder:
         values = [weighted_square(gradient, self._preconditioner(i)) for i, gradient in grads.items()]
         return list(grads), _stack(values)
 
-    def _final_heads(self, grads: dict[int, Tensor]) -> list[Tensor]:
-        """The sampled coordinates of the final gradient, 0 where there is none."""
-        sizes = [(index, self._head_sizes[index]) for index in self._sampled]
-        return [head(grads[i], size) if i in grads else torch.zeros(size) for i, size in sizes]
-
-    def _group_heads(self) -> list[Tensor]:
-        """The same coordinates of the groups' sum."""
-        return [
-            torch.stack(kept).sum(dim=0) if kept else torch.zeros(self._head_sizes[index])
-            for index, kept in self._sample.items()
-        ]
-
     def _dense(self, indices: list[int], values: Array) -> Array:
         row = np.zeros(self._count)
         row[indices] = values
         return row
 
-    def _recorded(
-        self, dense: list[Array], sample: Array, final_sample: Array, *, low_precision: bool
-    ) -> Recorded:
+    def _recorded(self, dense: list[Array], sample: Sample, *, low_precision: bool) -> Recorded:
         count, owned = len(self._rows), len(self._own_rows)
         groups, own_groups, rest = dense[:count], dense[count : count + owned], dense[count + owned :]
         adam_groups, rest = rest[: len(self._adam_rows)], rest[len(self._adam_rows) :]
@@ -245,7 +228,6 @@ class NormRecorder:
             cross=cross,
             adam_cross=rest.pop(0) if has_adam and self._keeps_sum else None,
             sample=sample,
-            final_sample=final_sample,
             low_precision=low_precision,
             in_pieces=self._surprised,
         )
