@@ -69,7 +69,7 @@ class BatchReport:
 class NoiseSource:
     """The measured optimizer steps that a target's noise scale stands on, of all seeds together.
 
-    is_widened: they reach further from the crossing than meant, since too few near it were measured.
+    is_widened: they reach far beyond the crossing's surroundings, since too few near it were measured.
     """
 
     batch_size: float

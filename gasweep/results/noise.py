@@ -18,6 +18,8 @@ from gasweep.results.reader import JournalReader
 
 WINDOW_FRACTION = 0.2
 MIN_WINDOW = 16
+FAR = 2.0
+"""Times WINDOW_FRACTION / 2 beyond which a measured step no longer stands for those at the crossing."""
 
 Measured = NoiseMeasurement | NotMeasured
 
@@ -64,7 +66,8 @@ def _source(chosen: tuple[float, float], windows: list[_Window]) -> NoiseSource 
     steps = [step for window in windows for step in window.measured]
     if not steps:
         return None
-    reach = [abs(step - one.at) > WINDOW_FRACTION / 2.0 * one.at for one in windows for step in one.measured]
+    far = FAR * WINDOW_FRACTION / 2.0
+    reach = [abs(step - one.at) > far * one.at for one in windows for step in one.measured]
     return NoiseSource(
         batch_size=chosen[0],
         learning_rate=chosen[1],
