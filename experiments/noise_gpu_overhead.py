@@ -21,6 +21,7 @@ import time
 from dataclasses import asdict, dataclass
 
 import torch
+from medians import median_interval
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -138,9 +139,8 @@ def measure(shape: Shape, *, device: torch.device, pairs: int) -> Row:
     # Steps are measured, plain, measured, ...: each plain one stands between its two measured neighbours.
     plain = seconds[1::2]
     measured = [(before + after) / 2.0 for before, after in zip(seconds[0::2], seconds[2::2], strict=False)]
-    extra = sorted(one / two - 1.0 for one, two in zip(measured, plain, strict=True))
-    reach = 1.96 * math.sqrt(pairs) / 2.0
-    low, high = max(math.floor(pairs / 2.0 - reach), 0), min(math.ceil(pairs / 2.0 + reach), pairs - 1)
+    extra = [one / two - 1.0 for one, two in zip(measured, plain, strict=True)]
+    low, high = median_interval(extra)
     found = loop.noise.estimate()
     return Row(
         device=torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
@@ -148,9 +148,9 @@ def measure(shape: Shape, *, device: torch.device, pairs: int) -> Row:
         pairs=pairs,
         plain_ms=1e3 * statistics.median(plain),
         extra=statistics.median(extra),
-        low=extra[low],
-        high=extra[high],
-        every_for_one_percent=max(math.ceil(extra[high] / 0.005), 1),
+        low=low,
+        high=high,
+        every_for_one_percent=max(math.ceil(high / 0.005), 1),
         num_measured=found.num_measured,
         noise_scale=str(found.noise_scale),
     )

@@ -1,6 +1,7 @@
 """What measuring the gradient noise costs: measured and plain optimizer steps of one run, in turn.
 
-    python experiments/noise_overhead.py [--pairs 200] [--task NAME] [--device cpu|cuda] [--json FILE]
+    python experiments/noise_overhead.py [--pairs 200] [--task NAME] [--found-only] [--device cpu|cuda]
+        [--json FILE]
 
 One trainer takes both kinds, in random order within each pair, so that neither what else the machine does nor
 where its tensors happen to lie tells them apart. In a plain step there is no observer. A pair is a block of

@@ -107,6 +107,19 @@ class NoiseSource:
             "widened": self.is_widened,
         }
 
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> NoiseSource:
+        """What `to_dict` gave."""
+        return cls(
+            batch_size=data["effective_batch_size"],
+            learning_rate=data["learning_rate"],
+            num_runs=data["num_runs"],
+            num_measured=data["num_measured"],
+            first_step=data["first_optimizer_step"],
+            last_step=data["last_optimizer_step"],
+            is_widened=data["widened"],
+        )
+
 
 @dataclass(frozen=True, kw_only=True)
 class TargetReport:

@@ -127,17 +127,7 @@ def _noise_source(data: dict[str, Any] | None) -> str:
     """Which measured steps the noise scale stands on; empty where it was not measured."""
     if data is None:
         return ""
-    return str(
-        NoiseSource(
-            batch_size=data["effective_batch_size"],
-            learning_rate=data["learning_rate"],
-            num_runs=data["num_runs"],
-            num_measured=data["num_measured"],
-            first_step=data["first_optimizer_step"],
-            last_step=data["last_optimizer_step"],
-            is_widened=data["widened"],
-        )
-    )
+    return str(NoiseSource.from_dict(data))
 
 
 def _estimate(data: dict[str, Any] | None) -> Estimate:

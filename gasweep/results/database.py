@@ -110,9 +110,7 @@ def _create(connection: sqlite3.Connection) -> None:
 def _connect_query_only(path: Path) -> sqlite3.Connection:
     uri = f"{path.resolve().as_uri()}?mode=rw"
     connection = sqlite3.connect(uri, uri=True, timeout=_READER_BUSY_S, isolation_level=None)
-    # Damaged text is found where it is made sense of; SQLite itself would say so as if the query were wrong.
-    connection.text_factory = lambda data: data.decode("utf-8", "replace")
-    connection.execute("PRAGMA query_only=ON")
+    _query_only(connection)
     return connection
 
 
@@ -128,8 +126,14 @@ def _open_recovered_copy(path: Path) -> sqlite3.Connection:
         with contextlib.closing(on_disk):
             on_disk.backup(connection)
     check_version(connection, path)
-    connection.execute("PRAGMA query_only=ON")
+    _query_only(connection)
     return connection
+
+
+def _query_only(connection: sqlite3.Connection) -> None:
+    # Damaged text is found where it is made sense of; SQLite itself would say so as if the query were wrong.
+    connection.text_factory = lambda data: data.decode("utf-8", "replace")
+    connection.execute("PRAGMA query_only=ON")
 
 
 def _version(connection: sqlite3.Connection) -> int:
