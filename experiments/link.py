@@ -137,7 +137,7 @@ def _measure(stepper: Any) -> dict[str, float]:
         "seconds": seconds,
         "interface_bytes": _sent() - before,
         "metered_bytes": traffic.model.total_bytes,
-        "gloo_bytes": traffic.model.total_bytes + traffic.model.num_bytes.get("reduce_scatter", 0),
+        "gloo_bytes": traffic.model.total_bytes + traffic.model.bytes_of("reduce_scatter"),
         "control_bytes": traffic.control.total_bytes,
         "units": traffic.model.units,
     }

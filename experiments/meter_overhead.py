@@ -20,6 +20,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+import torch
 from medians import median_interval
 
 from gasweep.config.run_spec import Layout, RunSpec
@@ -87,9 +88,10 @@ def silenced(stepper: Any, trainer: Any) -> Iterator[None]:
 
 def seconds_per_call(num_calls: int = 100_000) -> float:
     meter = CommunicationMeter(world_size=2)
+    payload = torch.empty(1024)
     started = time.perf_counter()
     for _ in range(num_calls):
-        meter.count("all_reduce", 4096)
+        meter.count("all_reduce", payload)
     return (time.perf_counter() - started) / num_calls
 
 

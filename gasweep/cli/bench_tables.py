@@ -27,6 +27,11 @@ SPLIT_HEADER = (
     *("data", "compute", "optimizer", "exposed comm.", "sum", "ms/step"),
     *("MFU", "tokens/s", "strategy"),
 )
+SENT_HEADER = ("b x N x G", "collective", "dtype", "group", "calls", "sent", "traffic", "strategy")
+SENT_NOTE = (
+    "sent: by one rank, in a bandwidth-optimal algorithm. group data: the N data-parallel ranks; control: "
+    "counts, losses and norms"
+)
 COST_NOTE = (
     "ms/step: the mean, with the interval of a run; median (5–95 %): of single steps. time saved: of means, "
     "its interval from the scatter of both sides' steps ([?, ?]: too few steps for one)."
@@ -42,6 +47,10 @@ def bench_lines(points: Sequence[BenchPoint]) -> list[str]:
     found = [point.to_dict() for point in points]
     lines = ["no_sync against a sync on every micro-step, per optimizer step"]
     lines += [*text_table(COST_HEADER, [cost_row(one) for one in found]), f"  {COST_NOTE}", ""]
+    if any(one["communication"] for one in found):
+        lines += ["what one rank sends in an optimizer step"]
+        sent = [row for one in found for row in sent_rows(one)]
+        lines += [*text_table(SENT_HEADER, sent), f"  {SENT_NOTE}", ""]
     lines += ["where the milliseconds of an optimizer step go"]
     lines += [*text_table(SPLIT_HEADER, [split_row(one) for one in found]), f"  {SPLIT_NOTE}", ""]
     for axes, check in model_checks(points):
@@ -72,6 +81,23 @@ def cost_row(own: dict[str, Any]) -> list[str]:
         _bounded(own, "seconds_saved_fraction", percent),
         memory(own["peak_memory_bytes"]),
         _setting(own),
+    ]
+
+
+def sent_rows(own: dict[str, Any]) -> list[list[str]]:
+    """The cells under `SENT_HEADER`, one row per kind of collective."""
+    return [
+        [
+            _layout(own),
+            sent["collective"],
+            sent["dtype"],
+            f"{sent['group']} ({sent['num_ranks']})",
+            f"{sent['calls']:,}",
+            size(sent["num_bytes"]),
+            "control" if sent["control"] else "model",
+            _setting(own),
+        ]
+        for sent in own["communication"]
     ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -72,6 +73,7 @@ class BenchPoint:
             "bytes_saved_fraction": _saved(own.bytes_per_optimizer_step, unsaved_bytes or None),
             "control_bytes_per_optimizer_step": own.control_bytes_per_optimizer_step,
             "collectives_per_optimizer_step": own.collectives_per_optimizer_step,
+            "communication": [dataclasses.asdict(record) for record in own.communication],
             "examples_per_s": own.examples_per_s * pace,
             "tokens_per_s": _times(own.tokens_per_s, pace),
             "mfu": _times(self.result.extra.get("mfu"), pace),

@@ -6,7 +6,14 @@ import dataclasses
 import math
 from typing import Any
 
-from gasweep.results.records import Environment, EvalRecord, RunResult, StepRecord, Throughput
+from gasweep.results.records import (
+    CommunicationRecord,
+    Environment,
+    EvalRecord,
+    RunResult,
+    StepRecord,
+    Throughput,
+)
 from gasweep.results.states import RunState
 
 Record = StepRecord | EvalRecord | RunResult
@@ -29,10 +36,15 @@ def result_from_dict(data: dict[str, Any]) -> RunResult:
             **data,
             "state": RunState(data["state"]),
             "evaluations": [EvalRecord(**record) for record in data["evaluations"]],
-            "throughput": None if throughput is None else Throughput(**throughput),
+            "throughput": None if throughput is None else _throughput(throughput),
             "environment": Environment(**data["environment"]),
         }
     )
+
+
+def _throughput(data: dict[str, Any]) -> Throughput:
+    sent = [CommunicationRecord(**record) for record in data.get("communication", [])]
+    return Throughput(**{**data, "communication": sent})
 
 
 def check_finite(record: Record) -> None:

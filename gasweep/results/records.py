@@ -39,6 +39,23 @@ class EvalRecord:
 
 
 @dataclass(frozen=True, kw_only=True)
+class CommunicationRecord:
+    """What one rank sent in one optimizer step through one kind of collective.
+
+    group: "data" are the data-parallel ranks, "tensor" those that share a micro-batch. num_ranks: of one such
+    group. control: counts, losses and norms rather than gradients, parameters or activations.
+    """
+
+    collective: str
+    dtype: str
+    group: str
+    num_ranks: int
+    control: bool
+    calls: int
+    num_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class Throughput:
     """Steady-state cost of one optimizer step, warm-up excluded."""
 
@@ -51,12 +68,13 @@ class Throughput:
     bytes_per_optimizer_step: int
     bytes_per_optimizer_step_unsaved: int
     control_bytes_per_optimizer_step: int
-    collectives_per_optimizer_step: dict[str, int] = field(default_factory=dict)
+    collectives_per_optimizer_step: dict[str, int] = field(default_factory=dict)  # model traffic, by name
     peak_memory_bytes: int | None = None
     seconds_per_optimizer_step_mean: float | None = None
     seconds_per_optimizer_step_mean_error: float | None = None  # its standard error
     # Mean seconds of data, compute, optimizer and exposed_communication; empty where not measured.
     seconds_split: dict[str, float] = field(default_factory=dict)
+    communication: list[CommunicationRecord] = field(default_factory=list)  # empty in older records
 
     @property
     def mean_seconds(self) -> float:

@@ -11,7 +11,7 @@ from gasweep.analysis.noise_scale_ema import SmoothedNoise
 from gasweep.analysis.noise_scale_records import noise_measurements
 from gasweep.config.run_spec import RunSpec
 from gasweep.results.columns import seconds_cells
-from gasweep.results.records import EvalRecord, RunResult, StepRecord
+from gasweep.results.records import EvalRecord, RunResult, StepRecord, Throughput
 
 Row = dict[str, float | int]
 
@@ -103,8 +103,18 @@ def run_summary(spec: RunSpec, result: RunResult | None, *, state: str) -> dict[
             result.throughput.bytes_per_optimizer_step,
             result.throughput.bytes_per_optimizer_step_unsaved - result.throughput.bytes_per_optimizer_step,
         )
+        measured["communication"] = _communication(result.throughput)
         summary["throughput"] = {key: value for key, value in measured.items() if value is not None}
     return {key: value for key, value in summary.items() if value is not None}
+
+
+def _communication(throughput: Throughput) -> dict[str, dict[str, dict[str, int]]]:
+    """Calls and bytes per optimizer step by group of ranks, then by collective and dtype."""
+    groups: dict[str, dict[str, dict[str, int]]] = {}
+    for sent in throughput.communication:
+        name = "_".join([*(["control"] if sent.control else []), sent.collective, sent.dtype])
+        groups.setdefault(sent.group, {})[name] = {"calls": sent.calls, "num_bytes": sent.num_bytes}
+    return groups
 
 
 def _noise_row(record: StepRecord, noise: SmoothedNoise) -> Row:

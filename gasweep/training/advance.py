@@ -107,7 +107,7 @@ class Stepper:
         strategy = self._trainer.parts.strategy
         meter = strategy.meter
         accumulator = self._trainer.accumulator
-        unsynced = accumulator.unsynced_bytes(num_micro_steps) if meter.model.calls else 0
+        unsynced = accumulator.unsynced_bytes(num_micro_steps) if meter.model.by_collective else 0
         traffic = StepTraffic(model=meter.model, control=meter.control, unsynced_bytes=unsynced)
         meter.reset()
         return traffic

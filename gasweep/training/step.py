@@ -89,13 +89,14 @@ class OptimizerStep:
                 outcome.loss_sum = self._accumulator.loss_sum()
                 self._update(plan, outcome, observer)
 
-        while not finished:
-            run_accumulated_step(
-                train_step,
-                plan.micro_batches,
-                counts=(plan.num_items,),
-                no_sync=self._parts.strategy.no_sync,
-            )
+        with self._parts.strategy.counting():
+            while not finished:
+                run_accumulated_step(
+                    train_step,
+                    plan.micro_batches,
+                    counts=(plan.num_items,),
+                    no_sync=self._parts.strategy.no_sync,
+                )
         return outcome
 
     def _update(self, plan: StepPlan, outcome: StepOutcome, observer: GradientObserver | None) -> None:

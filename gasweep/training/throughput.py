@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import torch
 
-from gasweep.results.records import Throughput, mean_error_blocks
+from gasweep.results.records import CommunicationRecord, Throughput, mean_error_blocks
 from gasweep.training.advance import Stepper
 from gasweep.training.build import Trainer
+from gasweep.training.meter import StepTraffic
 from gasweep.training.peak_memory import PeakMemory
 
 PEAK_FLOPS = {
@@ -59,7 +61,26 @@ def measured_throughput(
         seconds_per_optimizer_step_mean=mean,
         seconds_per_optimizer_step_mean_error=_mean_error(seconds),
         seconds_split=seconds_split or {},
+        communication=communication_records(traffic, trainer.parts.strategy.meter.group_sizes),
     )
+
+
+def communication_records(traffic: StepTraffic, group_sizes: Mapping[str, int]) -> list[CommunicationRecord]:
+    """`traffic` by kind of collective, model traffic first; no groups of one rank, which send nothing."""
+    return [
+        CommunicationRecord(
+            collective=kind.name,
+            dtype=str(kind.dtype).removeprefix("torch."),
+            group=kind.group,
+            num_ranks=group_sizes[kind.group],
+            control=is_control,
+            calls=sent.calls,
+            num_bytes=sent.num_bytes,
+        )
+        for is_control, part in ((False, traffic.model), (True, traffic.control))
+        for kind, sent in part.by_collective.items()
+        if group_sizes[kind.group] > 1
+    ]
 
 
 def _mean_error(seconds: list[float]) -> float | None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gasweep.cli.bench_tables import COST_HEADER, SPLIT_HEADER, cost_row, split_row
+from gasweep.cli.bench_tables import COST_HEADER, SENT_HEADER, SPLIT_HEADER, cost_row, sent_rows, split_row
 from gasweep.cli.left_out import LeftOut, left_out_lines
 from gasweep.cli.main import main
 
@@ -44,6 +44,17 @@ POINT: dict[str, Any] = {
     "tokens_per_s": None,
     "mfu": None,
     "peak_memory_bytes": 2**30,
+    "communication": [
+        {
+            "collective": "all_gather",
+            "dtype": "bfloat16",
+            "group": "data",
+            "num_ranks": 2,
+            "control": False,
+            "calls": 1600,
+            "num_bytes": 1_500_000,
+        }
+    ],
 }
 
 
@@ -70,6 +81,20 @@ def test_parts_stand_beside_their_sum_and_what_it_compares_with() -> None:
     row = cells(SPLIT_HEADER, split_row(POINT))
     assert (row["sum"], row["ms/step"]) == ("5.00", "4.00")
     assert cells(SPLIT_HEADER, split_row(POINT | {"seconds_split": {}}))["sum"] == "-"
+
+
+def test_every_kind_of_collective_has_a_row() -> None:
+    (row,) = sent_rows(POINT)
+    assert cells(SENT_HEADER, row) == {
+        "b x N x G": "4x2x2",
+        "collective": "all_gather",
+        "dtype": "bfloat16",
+        "group": "data (2)",
+        "calls": "1,600",
+        "sent": "1.5 MB",
+        "traffic": "model",
+        "strategy": "ddp",
+    }
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,14 @@ from pathlib import Path
 from gasweep.config.run_spec import Layout, RunSpec
 from gasweep.config.schema import SweepConfig
 from gasweep.results.journal import Journal
-from gasweep.results.records import Environment, EvalRecord, RunResult, StepRecord, Throughput
+from gasweep.results.records import (
+    CommunicationRecord,
+    Environment,
+    EvalRecord,
+    RunResult,
+    StepRecord,
+    Throughput,
+)
 from gasweep.results.states import RunState
 
 
@@ -66,6 +73,18 @@ def make_result(
             bytes_per_optimizer_step=10,
             bytes_per_optimizer_step_unsaved=20,
             control_bytes_per_optimizer_step=1,
+            communication=[
+                CommunicationRecord(
+                    collective="all_reduce",
+                    dtype="float32",
+                    group="data",
+                    num_ranks=2,
+                    control=control,
+                    calls=1,
+                    num_bytes=1 if control else 10,
+                )
+                for control in (False, True)
+            ],
         ),
         environment=Environment(hostname="h", device="cpu", num_threads=1, versions={"torch": "2"}),
         wall_s=1.5,

@@ -10,7 +10,8 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.profiler import ProfilerActivity, profile
 
 from gasweep.errors import RefusedError
-from gasweep.training.meter import CommunicationMeter
+from gasweep.training.meter import CommunicationMeter, StepTraffic
+from gasweep.training.throughput import communication_records
 from tests.training.ranks import RankError, run_on_ranks
 from tests.training.toys import gradients_of, toy_spec, train_toy
 
@@ -224,10 +225,42 @@ def test_wire_bytes_of_each_collective() -> None:
     meter = CommunicationMeter(world_size=4)
     assert meter.wire_bytes("all_gather", 1000) == meter.wire_bytes("reduce_scatter", 1000) == 750
     assert meter.wire_bytes("all_reduce", 1000) == 1500
-    meter.count("all_reduce", 1000)
-    meter.count("all_reduce", 8, control=True)
+    meter.count("all_reduce", torch.empty(250))
+    meter.count("all_reduce", torch.empty(1, dtype=torch.float64), control=True)
     assert (meter.model.units, meter.model.total_bytes, meter.control.total_bytes) == (2, 1500, 12)
     assert CommunicationMeter(world_size=1).wire_bytes("all_reduce", 1000) == 0
+
+
+def test_traffic_is_told_apart_by_dtype_and_group() -> None:
+    meter = CommunicationMeter(world_size=4)
+    meter.group_sizes["tensor"] = 2
+    for _ in range(2):
+        meter.count("all_gather", torch.empty(100, dtype=torch.bfloat16))
+    meter.count("all_gather", torch.empty(100))
+    meter.count("all_reduce", torch.empty(100), group="tensor")
+    traffic = StepTraffic(model=meter.model, control=meter.control, unsynced_bytes=0)
+    found = [
+        (sent.collective, sent.dtype, sent.group, sent.num_ranks, sent.calls, sent.num_bytes)
+        for sent in communication_records(traffic, meter.group_sizes)
+    ]
+    assert found == [
+        ("all_gather", "bfloat16", "data", 4, 2, 300),
+        ("all_gather", "float32", "data", 4, 1, 300),
+        ("all_reduce", "float32", "tensor", 2, 1, 400),
+    ]
+    assert meter.model.calls == {"all_gather": 3, "all_reduce": 1}
+    assert (meter.model.bytes_of("all_gather"), meter.model.group_bytes("tensor")) == (600, 400)
+
+
+@pytest.mark.multiprocess
+def test_a_bf16_model_gathers_in_bf16_and_reduces_in_fp32() -> None:
+    """What `_policy` of the strategy promises, read off the wire."""
+    spec = toy_spec(layout=(2, 2, G), strategy="fsdp", arguments={"dtype": "bfloat16"})
+    sent = run_on_ranks(2, gradients_of, spec=spec, num_steps=2)[0][2].model.by_collective
+    assert {(kind.name, kind.dtype, kind.group) for kind in sent} == {
+        ("all_gather", torch.bfloat16, "data"),
+        ("reduce_scatter", torch.float32, "data"),
+    }
 
 
 def test_static_graph_error_is_the_users_to_mend() -> None:

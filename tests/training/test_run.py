@@ -159,6 +159,16 @@ def test_a_probe_reports_traffic_and_what_no_sync_saved() -> None:
     assert throughput.collectives_per_optimizer_step == {"all_reduce": 1}
     assert throughput.bytes_per_optimizer_step_unsaved == 4 * throughput.bytes_per_optimizer_step > 0
     assert 0 < throughput.control_bytes_per_optimizer_step < 100
+    model, *control = throughput.communication
+    assert (model.collective, model.dtype, model.group, model.num_ranks) == (
+        "all_reduce",
+        "float32",
+        "data",
+        2,
+    )
+    assert (model.calls, model.num_bytes) == (1, throughput.bytes_per_optimizer_step)
+    assert all(sent.control for sent in control)
+    assert sum(sent.num_bytes for sent in control) == throughput.control_bytes_per_optimizer_step
 
 
 @pytest.mark.multiprocess

@@ -7,13 +7,14 @@ import pytest
 import torch
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel
+from torch.profiler import ProfilerActivity, profile
 
 from gasweep.config.run_spec import Layout
 from gasweep.data.index_stream import IndexStream
 from gasweep.training import ProcessContext
 from gasweep.training.build import build_trainer
 from gasweep.training.fast_accumulator import FastAccumulator
-from gasweep.training.meter import CommunicationMeter
+from gasweep.training.meter import Collective, CommunicationMeter, StepTraffic
 from gasweep.training.parts import TrainingParts
 from gasweep.training.planner import StepPlanner
 from gasweep.training.precision import Precision
@@ -39,12 +40,15 @@ def whole(tensor):
     return (tensor.full_tensor() if isinstance(tensor, DTensor) else tensor).detach().clone()
 
 
-def measured(step, planner, parameters, *, micro_batch_size):
-    """(gradient norm, clipped gradients, updated parameters) of one step of SGD."""
-    plan = planner.plan(
+def plan_of(planner, *, micro_batch_size):
+    return planner.plan(
         optimizer_step=0, contributions=0, effective_batch_size=B, micro_batch_size=micro_batch_size
     )
-    outcome = step.run(plan, learning_rate=0.1)
+
+
+def measured(step, planner, parameters, *, micro_batch_size):
+    """(gradient norm, clipped gradients, updated parameters) of one step of SGD."""
+    outcome = step.run(plan_of(planner, micro_batch_size=micro_batch_size), learning_rate=0.1)
     return (
         float(outcome.grad_norm),
         {name: whole(tensor.grad) for name, tensor in parameters},
@@ -97,20 +101,45 @@ def on_the_mesh(rank):
         parts, accumulator=FastAccumulator(parts), optimizer=optimizer, main=None, observer=None
     )
     placements = {name: str(tensor.placements) for name, tensor in parameters}
-    return (
-        *measured(step, StepPlanner(parts), parameters, micro_batch_size=4),
-        placements,
-        strategy.meter.model.calls,
+    planner = StepPlanner(parts)
+    found = measured(step, planner, parameters, micro_batch_size=4)
+    traffic = StepTraffic(
+        model=strategy.meter.model,
+        control=strategy.meter.control,
+        unsynced_bytes=strategy.unsynced_bytes(SPEC.layout.accumulation_steps),
     )
+    strategy.meter.reset()
+    with profile(activities=[ProfilerActivity.CPU]) as profiler:
+        step.run(plan_of(planner, micro_batch_size=4), learning_rate=0.1)
+    profiled = [event.name for event in profiler.events()].count("gloo:all_reduce")
+    # gloo scatters a sum by an all-reduce of its own.
+    again = sum(strategy.meter.model.calls[name] for name in ("all_reduce", "reduce_scatter"))
+    again += strategy.meter.control.calls["all_reduce"]
+    return *found, placements, traffic, (profiled, again)
 
 
 @pytest.mark.multiprocess
 def test_accumulation_is_orthogonal_to_tensor_parallelism():
     norm, gradients, parameters = on_one_process()
-    for found_norm, found_gradients, found_parameters, placements, calls in run_on_ranks(4, on_the_mesh):
+    for found in run_on_ranks(4, on_the_mesh):
+        found_norm, found_gradients, found_parameters, placements, traffic, *_ = found
         assert placements["0.weight"].count("Shard") == 2
         assert math.isclose(found_norm, norm, rel_tol=1e-12)
         for name in gradients:
             torch.testing.assert_close(found_gradients[name], gradients[name], rtol=0, atol=1e-14)
             torch.testing.assert_close(found_parameters[name], parameters[name], rtol=0, atol=1e-14)
-        assert calls["reduce_scatter"] == 1
+        assert traffic.model.calls["reduce_scatter"] == 1
+
+
+@pytest.mark.multiprocess
+def test_collectives_inside_the_model_are_counted():
+    """The second layer's output is summed over the T ranks, once per micro-batch, 2 values of 8 bytes for
+    each of 11 examples; torch's profiler sees as many calls, those for the gradient's norm included."""
+    for *_, traffic, (profiled, counted) in run_on_ranks(4, on_the_mesh):
+        inside = traffic.model.by_collective[Collective("all_reduce", torch.float64, "tensor")]
+        assert (inside.calls, inside.num_bytes) == (3, 11 * 2 * 8)
+        assert profiled == counted > 3
+        assert traffic.control.calls["all_reduce"] == counted - 4
+        assert traffic.unsynced_bytes - traffic.model.total_bytes == 2 * traffic.model.bytes_of(
+            "reduce_scatter"
+        )

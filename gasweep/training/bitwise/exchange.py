@@ -48,8 +48,7 @@ class Exchange(ABC):
     def unsynced_bytes(self, num_micro_steps: int) -> int:
         """The metered step's wire bytes, had the sums been exchanged on every micro-step."""
         sent = self._meter.model
-        exchanged = sent.num_bytes.get("all_reduce", 0) + sent.num_bytes.get("reduce_scatter", 0)
-        return sent.total_bytes + (num_micro_steps - 1) * exchanged
+        return sent.total_bytes + (num_micro_steps - 1) * sent.bytes_of("all_reduce", "reduce_scatter")
 
     @abstractmethod
     def sum_gradients(self, totals: GradientTotals, reached: Sequence[bool]) -> None:
@@ -61,7 +60,7 @@ class Exchange(ABC):
 
     def _reduce(self, values: Tensor, operation: dist.ReduceOp.RedOpType) -> Tensor:
         if not self._alone:
-            self._meter.count("all_reduce", values.nbytes, control=True)
+            self._meter.count("all_reduce", values, control=True)
             dist.all_reduce(values, op=operation)
         return values
 
@@ -72,7 +71,7 @@ class WholeExchange(Exchange):
     def sum_gradients(self, totals: GradientTotals, reached: Sequence[bool]) -> None:
         if not self._alone:
             for piece in totals.flat.split(max(1, self._bucket_bytes // 8)):  # type: ignore[no-untyped-call]
-                self._meter.count("all_reduce", piece.nbytes)
+                self._meter.count("all_reduce", piece)
                 dist.all_reduce(piece)
         for index, parameter in enumerate(self._parameters):
             gradient = None
@@ -136,7 +135,7 @@ class ShardedExchange(Exchange):
         blocks = [_padded(total, share * self._world_size) for total, share in zip(sums, shares, strict=True)]
         source = torch.cat([block.reshape(self._world_size, -1) for block in blocks], dim=1)
         result = source.new_empty(source.shape[1])
-        self._meter.count("reduce_scatter", source.nbytes)
+        self._meter.count("reduce_scatter", source)
         _reduce_scatter(result, source.reshape(-1))
         sizes = [block.numel() // self._world_size for block in blocks]
         pieces = result.split(sizes)  # type: ignore[no-untyped-call]

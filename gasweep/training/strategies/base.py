@@ -66,6 +66,11 @@ class Strategy(ABC):
     def no_sync(self) -> AbstractContextManager[object]:
         """Entered around forward *and* backward of every micro-step but the last of an optimizer step."""
 
+    def counting(self) -> AbstractContextManager[object]:
+        """Entered around a whole optimizer step: in the block the meter also sees collectives that the model
+        itself makes. Nothing to do where a strategy makes them all."""
+        return contextlib.nullcontext()
+
     @contextlib.contextmanager
     def own_gradients(self, hook: GradientHook, *, take: bool = False) -> Iterator[None]:
         """In the block, `hook(index, gradient)` sees the gradient of each backward alone: whole, this rank's,

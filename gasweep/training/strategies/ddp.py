@@ -85,7 +85,7 @@ class DdpStrategy(ReplicatedStrategy):
         capacity = int(self.options.bucket_cap_mb * 2**20)
         for bucket in _buckets(gradients, capacity):
             flat = torch.cat([gradient.reshape(-1) for gradient in bucket])
-            self.meter.count("all_reduce", flat.nbytes)
+            self.meter.count("all_reduce", flat)
             if not self.meter.is_muted:
                 dist.all_reduce(flat)
             pieces = torch.split(flat, [gradient.numel() for gradient in bucket])
@@ -94,7 +94,7 @@ class DdpStrategy(ReplicatedStrategy):
             )
 
     def all_reduce(self, tensor: Tensor) -> Tensor:
-        self.meter.count("all_reduce", tensor.nbytes, control=True)
+        self.meter.count("all_reduce", tensor, control=True)
         if self.meter.is_muted:
             return tensor.mul_(self.process.world_size)
         dist.all_reduce(tensor)
@@ -115,7 +115,7 @@ class DdpStrategy(ReplicatedStrategy):
     def _sum_bucket(self, bucket: Any) -> torch.futures.Future[Tensor]:
         buffer: Tensor = bucket.buffer()
         self._reduced_bytes += buffer.nbytes
-        self.meter.count("all_reduce", buffer.nbytes)
+        self.meter.count("all_reduce", buffer)
         if self.meter.is_muted:
             unchanged: torch.futures.Future[Tensor] = torch.futures.Future()
             unchanged.set_result(buffer)

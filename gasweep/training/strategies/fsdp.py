@@ -129,7 +129,7 @@ class FsdpStrategy(Strategy):
         return per_micro_step * num_micro_steps
 
     def all_reduce(self, tensor: Tensor) -> Tensor:
-        self.meter.count("all_reduce", tensor.nbytes, control=True)
+        self.meter.count("all_reduce", tensor, control=True)
         if self.meter.is_muted:
             return tensor.mul_(self.process.world_size)
         dist.all_reduce(tensor)

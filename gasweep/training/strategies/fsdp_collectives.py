@@ -35,7 +35,7 @@ class MeteredAllGather(_Allocates, AllGather):
     ) -> dist.Work | None:
         self.payload_bytes = output_tensor.nbytes
         self._on_call()
-        self._meter.count("all_gather", output_tensor.nbytes)
+        self._meter.count("all_gather", output_tensor)
         if self._meter.is_muted:
             # Every rank's part is taken from this one: real parameters, so that computing costs the same.
             for part in output_tensor.view(-1, input_tensor.numel()):
@@ -63,7 +63,7 @@ class MeteredReduceScatter(_Allocates, ReduceScatter):
     ) -> dist.Work | None:
         assert op == dist.ReduceOp.SUM, op
         self.payload_bytes = input_tensor.nbytes
-        self._meter.count("reduce_scatter", input_tensor.nbytes)
+        self._meter.count("reduce_scatter", input_tensor)
         if self._meter.is_muted:
             output_tensor.copy_(input_tensor[: output_tensor.numel()])
             return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -11,7 +12,11 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.parallel import ParallelStyle, parallelize_module
 
+from gasweep.training.meter import DATA_GROUP
 from gasweep.training.strategies.fsdp import FsdpStrategy
+from gasweep.training.strategies.model_collectives import ModelCollectives
+
+TENSOR_GROUP = "tensor"
 
 
 class TensorParallelStrategy(FsdpStrategy):
@@ -33,23 +38,37 @@ class TensorParallelStrategy(FsdpStrategy):
 
     def gradient_norm(self, parameters: list[Tensor]) -> Tensor:
         # One by one: split and unsplit parameters lie on different meshes, which no single call may mix.
-        norms = [_norm(tensor.grad) for tensor in parameters if tensor.grad is not None]
+        with self._collectives.as_control():
+            norms = [_norm(tensor.grad) for tensor in parameters if tensor.grad is not None]
         total: Tensor = torch.linalg.vector_norm(torch.stack(norms))
         return total
 
     def all_reduce(self, tensor: Tensor) -> Tensor:
-        self.meter.count("all_reduce", tensor.nbytes, control=True)
+        self.meter.count("all_reduce", tensor, control=True)
         if self.meter.is_muted:
             return tensor.mul_(self.process.world_size)
-        dist.all_reduce(tensor, group=self._mesh["data"].get_group())
+        dist.all_reduce(tensor, group=self._mesh[DATA_GROUP].get_group())
         return tensor
+
+    def counting(self) -> AbstractContextManager[object]:
+        return self._collectives
+
+    def unsynced_bytes(self, num_micro_steps: int) -> int:
+        # What the layers send inside a micro-batch is sent whether gradients are synced or not.
+        inside = self.meter.model.total_bytes - self.meter.model.group_bytes(DATA_GROUP)
+        return super().unsynced_bytes(num_micro_steps) + inside
 
     def _data_mesh(self, module: nn.Module) -> DeviceMesh:
         device = torch.device(self.process.device).type
         shape = (self.process.world_size, self._size)
-        self._mesh = init_device_mesh(device, shape, mesh_dim_names=("data", "tensor"))
-        parallelize_module(module, self._mesh["tensor"], self._plan)
-        return self._mesh["data"]
+        self._mesh = init_device_mesh(device, shape, mesh_dim_names=(DATA_GROUP, TENSOR_GROUP))
+        self.meter.group_sizes[TENSOR_GROUP] = self._size
+        self._collectives = ModelCollectives(
+            self.meter,
+            groups={self._mesh[name].get_group().group_name: name for name in (DATA_GROUP, TENSOR_GROUP)},
+        )
+        parallelize_module(module, self._mesh[TENSOR_GROUP], self._plan)
+        return self._mesh[DATA_GROUP]
 
 
 def _norm(gradient: Tensor) -> Tensor:
