@@ -1,17 +1,17 @@
 """Time to target, predicted against run: points of the grid that were never run whole.
 
-The convergence runs of a factorized sweep give optimizer steps to target per batch size; a probe of every
-layout gives its seconds per optimizer step. Every grid point that the sweep did not execute is then run to
-the target, and its training seconds are compared with (steps of its batch size) x (seconds per step of its
-layout), as `gasweep` joins them. All in one sitting, each measurement with the machine to itself; a point's
-probe is taken just before its run, so that both meet the machine in the same hour.
+The convergence runs of a factorized sweep give optimizer steps to target per batch size; probes of every
+layout give its seconds per optimizer step. Every grid point that the sweep did not execute is then run to the
+target, and its training seconds are compared with (steps of its batch size) x (seconds per step of its
+layout), as `gasweep` joins them. All in one sitting, each measurement alone on the machine.
 
-A measurement is taken again (three times at most), whatever it measured, when processes of others used more
-than --others of the machine's processors meanwhile, or when a fixed piece of work, timed just before and just
-after, took more than --slower of its usual time (a virtual machine's neighbours are seen in nothing else).
+A machine that is shared, by its processors or by what they share with neighbours nobody sees, changes its
+speed within minutes. So the grid is gone through in rounds, to and fro: in each, every layout is probed and
+its point is run right before or after, in turn; the mean of a layout's probes is set against the mean of its
+runs, and nothing is measured again or left out. What a single run was off is printed beside.
 Noise-scale measuring is off: it costs steps of its own.
 
-    python experiments/predicted_time.py --dir /tmp/predicted
+    python experiments/predicted_time.py --dir /tmp/predicted [--rounds 5]
 """
 
 from __future__ import annotations
@@ -20,13 +20,15 @@ import argparse
 import contextlib
 import dataclasses
 import json
+import math
 import os
+import sys
 import time
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from statistics import median
+from statistics import mean, median, stdev
 from typing import Any
-
-import numpy as np
 
 from gasweep.analysis.cost import GridPoint as CostPoint
 from gasweep.analysis.cost import PointCost, point_cost
@@ -40,16 +42,6 @@ from gasweep.results.step_time import step_times
 from gasweep.scheduling.backend import Backend
 from gasweep.scheduling.sweep import backend_for, run_sweep
 from gasweep.tasks.normalize import normalize_task
-
-MAX_TRIES = 3
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Limits:
-    """Above which a measurement is disturbed: others' share of the processors; times the usual time."""
-
-    others: float
-    slower: float
 
 
 def config(hidden: int, target: float) -> dict[str, Any]:
@@ -84,18 +76,15 @@ class OneAtATime:
 
 
 class Sitting:
-    """Runs single runs and probes of one plan, each alone, and again where the machine was disturbed."""
+    """Runs single runs and probes of one plan, each alone, and notes what others took of the processors."""
 
-    def __init__(self, plan: SweepPlan, *, directory: Path, backend: OneAtATime, limits: Limits) -> None:
-        self.num_repeated = 0
-        self.num_disturbed_kept = 0
+    def __init__(self, plan: SweepPlan, *, directory: Path, backend: OneAtATime) -> None:
+        self.most_others = 0.0
         self._plan = plan
         self._directory = directory
         self._backend = backend
-        self._limits = limits
-        self._usual_s = median(reference_seconds() for _ in range(5))
 
-    def measure(self, spec: RunSpec) -> Path:
+    def measure(self, spec: RunSpec, *, number: int) -> Path:
         """The directory of the sweep of `spec` alone."""
         is_probe = spec.kind == "probe"
         alone = dataclasses.replace(
@@ -104,32 +93,32 @@ class Sitting:
             probes=[spec] if is_probe else [],
             layouts={} if is_probe else {spec.run_id: [spec.layout]},
         )
-        for attempt in range(MAX_TRIES):
-            folder = self._directory / f"{spec.kind}-{spec.layout}-{attempt}"
-            if not self._is_disturbed(alone, folder):
-                return folder
-            self.num_repeated += attempt + 1 < MAX_TRIES
-        self.num_disturbed_kept += 1
+        folder = self._directory / f"{spec.kind}-{spec.layout}-{number}"
+        others, started = seconds_of_others(), time.perf_counter()
+        run_sweep(alone, directory=folder, open_backend=self._backend.lend)
+        available = (time.perf_counter() - started) * (os.cpu_count() or 1)
+        self.most_others = max(self.most_others, (seconds_of_others() - others) / available)
         return folder
 
-    def _is_disturbed(self, plan: SweepPlan, folder: Path) -> bool:
-        """Run `plan` and say whether anything disturbed it."""
-        slowest, others = reference_seconds(), seconds_of_others()
-        started = time.perf_counter()
-        run_sweep(plan, directory=folder, open_backend=self._backend.lend)
-        available = (time.perf_counter() - started) * (os.cpu_count() or 1)
-        others = (seconds_of_others() - others) / available
-        slowest = max(slowest, reference_seconds())
-        return others > self._limits.others or slowest > self._limits.slower * self._usual_s
-
-
-def reference_seconds() -> float:
-    """A fixed piece of work on one core, about a fifth of a second of matrix products."""
-    a = np.ones((512, 512), dtype=np.float32)
-    started = time.perf_counter()
-    for _ in range(40):
-        a @ a
-    return time.perf_counter() - started
+    def rounds(
+        self, probes: Sequence[RunSpec], held_out: Mapping[str, RunSpec], *, count: int
+    ) -> tuple[dict[CostPoint, list[Throughput]], dict[CostPoint, list[float]]]:
+        """Every layout's probes, and the training seconds of the held-out point that it belongs to."""
+        throughputs: dict[CostPoint, list[Throughput]] = defaultdict(list)
+        seconds: dict[CostPoint, list[float]] = defaultdict(list)
+        for number in range(count):
+            for probe in probes if number % 2 == 0 else reversed(probes):
+                run = held_out.get(str(probe.layout))
+                in_turn = [spec for spec in (probe, run) if spec is not None]
+                folders = {}
+                for spec in in_turn if number % 2 == 0 else reversed(in_turn):
+                    folders[spec.kind] = self.measure(spec, number=number)
+                point, throughput = probed(folders["probe"])
+                throughputs[point].append(throughput)
+                if run is not None:
+                    seconds[point].append(training_seconds(folders[run.kind]))
+            print(f"round {number + 1} of {count} done", file=sys.stderr, flush=True)
+        return throughputs, seconds
 
 
 def seconds_of_others() -> float:
@@ -192,66 +181,91 @@ def training_seconds(directory: Path) -> float:
     return sum(seconds[:whole]) + rest
 
 
+def pooled(rounds: Sequence[Throughput]) -> Throughput:
+    """One probe out of several: the mean of their means, and its standard error from how they scatter."""
+    means = [throughput.mean_seconds for throughput in rounds]
+    if len(means) == 1:
+        return rounds[0]
+    return dataclasses.replace(
+        rounds[0],
+        num_timed_optimizer_steps=sum(throughput.num_timed_optimizer_steps for throughput in rounds),
+        seconds_per_optimizer_step=median(means),
+        seconds_per_optimizer_step_low=min(means),
+        seconds_per_optimizer_step_high=max(means),
+        seconds_per_optimizer_step_mean=mean(means),
+        seconds_per_optimizer_step_mean_error=stdev(means) / math.sqrt(len(means)),
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--dir", type=Path, required=True)
     parser.add_argument("--hidden", type=int, default=1024)
     parser.add_argument("--target", type=float, default=0.45)
-    parser.add_argument("--others", type=float, default=0.03, help="share of the processors")
-    parser.add_argument("--slower", type=float, default=1.15, help="times the usual time")
+    parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
     data = config(options.hidden, options.target)
     settings = parse_sweep_config(data)
     plan = plan_sweep(settings, normalize_task=normalize_task)
     full = plan_sweep(parse_sweep_config(data, ["sweep.mode=full"]), normalize_task=normalize_task)
     shared = OneAtATime(settings.cluster)
-    limits = Limits(others=options.others, slower=options.slower)
-    sitting = Sitting(full, directory=options.dir, backend=shared, limits=limits)
-    throughputs: dict[CostPoint, Throughput] = {}
-    runs: dict[CostPoint, float] = {}
+    sitting = Sitting(full, directory=options.dir, backend=shared)
     try:
         only_runs = dataclasses.replace(plan, probes=[])
         outcome = run_sweep(only_runs, directory=options.dir / "factorized", open_backend=shared.lend)
         held_out = {str(spec.layout): spec for spec in never_run(outcome.plan, full)}
-        for probe in plan.probes:
-            point, throughput = probed(sitting.measure(probe))
-            throughputs[point] = throughput
-            if str(probe.layout) in held_out:
-                runs[point] = training_seconds(sitting.measure(held_out[str(probe.layout)]))
+        throughputs, runs = sitting.rounds(plan.probes, held_out, count=options.rounds)
     finally:
         shared.close()
-    steps, times = steps_per_batch(options.dir / "factorized"), step_times(throughputs)
+    steps = steps_per_batch(options.dir / "factorized")
+    times = step_times({point: pooled(found) for point, found in throughputs.items()})
     report(
         [
             (
                 point_cost(point, optimizer_steps=steps[point.effective_batch_size], step_time=times[point]),
-                run,
+                found,
             )
-            for point, run in runs.items()
-        ]
+            for point, found in runs.items()
+        ],
+        probes=throughputs,
     )
-    kept = f"{sitting.num_disturbed_kept} still disturbed at the last try and kept"
-    print(f"{sitting.num_repeated} measurements repeated; {kept}")
+    print(f"others used at most {sitting.most_others:.1%} of the processors in any measurement")
 
 
-def report(rows: list[tuple[PointCost, float]]) -> None:
-    errors, inside = [], 0
-    print(
+def report(
+    rows: Sequence[tuple[PointCost, list[float]]], *, probes: Mapping[CostPoint, list[Throughput]]
+) -> None:
+    """One row per point: its cost against its runs; `alone`: every round's run against that round's probe."""
+    errors, inside, alone = [], 0, []
+    titles = (
         f"{'b x N x G':>10} {'B':>5} {'steps':>7} {'predicted s':>11} {'95 %':>17} {'run s':>8} {'error':>7}"
     )
-    for cost, seconds in rows:
-        point, wall = cost.point, cost.wall_clock_s
-        assert None not in (wall.value, wall.low, wall.high), wall.reason
+    print(titles, " each round's run by its probe")
+    for cost, found in rows:
+        point, wall, steps = cost.point, cost.wall_clock_s, cost.optimizer_steps.value
+        assert None not in (wall.value, wall.low, wall.high, steps), wall.reason
+        seconds = mean(found)
         error = wall.value / seconds - 1
         errors.append(abs(error))
         inside += wall.low <= seconds <= wall.high
+        single = [
+            steps * probe.mean_seconds / run - 1 for probe, run in zip(probes[point], found, strict=True)
+        ]
+        alone += map(abs, single)
         interval = f"{wall.low:.2f}-{wall.high:.2f}"
         layout = f"{point.micro_batch_size}x{point.world_size}x{point.accumulation_steps}"
         print(
-            f"{layout:>10} {point.effective_batch_size:>5} {cost.optimizer_steps.value:>7.1f} "
-            f"{wall.value:>11.2f} {interval:>17} {seconds:>8.2f} {error:>+7.1%}"
+            f"{layout:>10} {point.effective_batch_size:>5} {steps:>7.1f} "
+            f"{wall.value:>11.2f} {interval:>17} {seconds:>8.2f} {error:>+7.1%}  "
+            + " ".join(f"{each:+.0%}" for each in single)
         )
-    summary = {"points": len(rows), "median_error": median(errors), "largest": max(errors), "inside": inside}
+    summary = {
+        "points": len(rows),
+        "median_error": median(errors),
+        "largest": max(errors),
+        "inside": inside,
+        "median_error_alone": median(alone),
+    }
     print(json.dumps(summary))
 
 
