@@ -96,7 +96,7 @@ def seconds_per_call(num_calls: int = 100_000) -> float:
 
 
 def measure(strategy: str, *, pairs: int) -> list[dict[str, Any]]:
-    with LocalRanks() as ranks:
+    with LocalRanks(timeout_s=7200) as ranks:
         found = ranks.run(2, compare, spec=spec_of(strategy).to_dict(), pairs=pairs)[0]
     return [_row(strategy, clock, found) for clock in CLOCKS]
 

@@ -150,7 +150,7 @@ def compare(
 
 def measure(**case: Any) -> dict[str, Any]:
     """`compare` in a process of its own: the median extra time with its 95 % interval."""
-    with LocalRanks() as ranks:
+    with LocalRanks(timeout_s=7200) as ranks:
         (found,) = ranks.run(1, compare, **case)
     hand = np.array(found["hand"])
     ratios = np.array(found["other"]) / hand - 1
