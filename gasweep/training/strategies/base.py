@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import ClassVar
 
+import torch.distributed as dist
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
@@ -120,8 +121,11 @@ class Strategy(ABC):
     def all_reduce_gradients(self, gradients: list[Tensor]) -> None:  # noqa: B027
         """The sum over ranks, in place; for an accumulator that syncs by itself. Metered as model traffic."""
 
-    def sync_buffers(self) -> None:  # noqa: B027
+    def sync_buffers(self) -> None:
         """Give every rank the buffers of rank 0 (running statistics differ between ranks)."""
+        if self.process.world_size > 1:
+            for buffer in self.module.buffers():
+                dist.broadcast(buffer, src=0)
 
     def check_synced(self, num_syncs: int) -> None:  # noqa: B027
         """After the last backward of an optimizer step with `num_syncs` synced micro-steps: raises TaskError
@@ -141,7 +145,17 @@ class Strategy(ABC):
     def all_reduce(self, tensor: Tensor) -> Tensor:
         """Control traffic: the sum over ranks, in place, of a tensor on the run's device or on the CPU (the
         default group has a backend for each)."""
+        if self.process.world_size == 1:
+            return tensor
+        self.meter.count("all_reduce", tensor, control=True)
+        if self.meter.is_muted:
+            return tensor.mul_(self.process.world_size)
+        dist.all_reduce(tensor, group=self.data_group())
         return tensor
+
+    def data_group(self) -> dist.ProcessGroup | None:
+        """The data-parallel ranks; None: the default group."""
+        return None
 
     def close(self) -> None:
         """Drop what refers to the model or the process group."""

@@ -93,17 +93,6 @@ class DdpStrategy(ReplicatedStrategy):
                 bucket, [piece.view_as(gradient) for piece, gradient in zip(pieces, bucket, strict=True)]
             )
 
-    def all_reduce(self, tensor: Tensor) -> Tensor:
-        self.meter.count("all_reduce", tensor, control=True)
-        if self.meter.is_muted:
-            return tensor.mul_(self.process.world_size)
-        dist.all_reduce(tensor)
-        return tensor
-
-    def sync_buffers(self) -> None:
-        for buffer in self.module.buffers():
-            dist.broadcast(buffer, src=0)
-
     def unsynced_bytes(self, num_micro_steps: int) -> int:
         per_sync = 1 if not self.options.sync_every_micro_step else num_micro_steps
         return self.meter.model.total_bytes // per_sync * num_micro_steps

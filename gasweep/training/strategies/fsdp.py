@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, cast
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
@@ -127,17 +126,6 @@ class FsdpStrategy(Strategy):
             for unit in self._units
         )
         return per_micro_step * num_micro_steps
-
-    def all_reduce(self, tensor: Tensor) -> Tensor:
-        self.meter.count("all_reduce", tensor, control=True)
-        if self.meter.is_muted:
-            return tensor.mul_(self.process.world_size)
-        dist.all_reduce(tensor)
-        return tensor
-
-    def sync_buffers(self) -> None:
-        for buffer in self.module.buffers():
-            dist.broadcast(buffer, src=0)
 
     def shard(self, tensor: Tensor) -> Tensor:
         return tensor.to_local() if isinstance(tensor, DTensor) else tensor

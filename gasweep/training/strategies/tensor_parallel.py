@@ -43,12 +43,8 @@ class TensorParallelStrategy(FsdpStrategy):
         total: Tensor = torch.linalg.vector_norm(torch.stack(norms))
         return total
 
-    def all_reduce(self, tensor: Tensor) -> Tensor:
-        self.meter.count("all_reduce", tensor, control=True)
-        if self.meter.is_muted:
-            return tensor.mul_(self.process.world_size)
-        dist.all_reduce(tensor, group=self._mesh[DATA_GROUP].get_group())
-        return tensor
+    def data_group(self) -> dist.ProcessGroup:
+        return self._mesh[DATA_GROUP].get_group()
 
     def counting(self) -> AbstractContextManager[object]:
         return self._collectives
