@@ -99,7 +99,7 @@ def size_run(
             f"least one example per optimizer step; use world_size <= {total}"
         )
     b = _micro_batch(total, largest_micro_batch_size, world_size, reasons)
-    reasons.append(f"N = {world_size} ranks: as many as there are")
+    reasons.append(f"N = {world_size} ranks: all that may be used")
     total, steps, incomplete = _accumulation(total, b, world_size, allow_incomplete_groups, reasons)
     moved = "" if total == effective_batch_size else f" (asked for: {effective_batch_size})"
     reasons.insert(0, f"B = {total} contributions per optimizer step{moved}")
@@ -125,9 +125,9 @@ def size_run(
 def _micro_batch(total: int, largest: int, world_size: int, reasons: list[str]) -> int:
     share = math.ceil(total / world_size)
     if largest <= share:
-        reasons.append(f"b = {largest}: the largest micro-batch that fits")
+        reasons.append(f"b = {largest}: as large as allowed, so that G is small")
         return largest
-    reasons.append(f"b = {share}: {largest} would fit, but a rank's share of B is {share}")
+    reasons.append(f"b = {share}: {largest} would be allowed, but a rank's share of B is {share}")
     return share
 
 
@@ -142,7 +142,7 @@ def _accumulation(
     if allow_incomplete:
         steps = math.ceil(math.ceil(total / world_size) / b)
         reasons.append(
-            f"G = {steps}: b·N = {per_pass} does not divide B = {total}, so the last groups are smaller and "
+            f"G = {steps}: b·N = {per_pass} does not divide B = {total}, so some groups are smaller and "
             f"weighted by their true counts; B stays exactly {total}"
         )
         return total, steps, True

@@ -5,18 +5,24 @@ to be good. Every quantity is a flag; what is not given comes from the sweep, th
 from __future__ import annotations
 
 import argparse
+import dataclasses
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from gasweep.analysis.sizing import Baseline, Sizing, size_run
 from gasweep.cli.output import print_json, print_lines
 from gasweep.cli.prepare import Prepared, prepare
 from gasweep.cli.size_config import sized_config
+from gasweep.cli.size_doubts import budget_doubts, differences
 from gasweep.cli.size_flags import SizeContext, refuse_contradictions, unused_flags
 from gasweep.cli.size_setting import one_setting
 from gasweep.cli.size_sweep import SweepAnswer, sweep_answer
 from gasweep.config.load import config_to_yaml
 from gasweep.errors import ConfigError
 from gasweep.report.numbers import memory
+
+if TYPE_CHECKING:
+    from gasweep.training.memory.probe import MemoryProbe
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -45,9 +51,9 @@ def main(arguments: argparse.Namespace) -> int:
         raise ConfigError("--out needs a CONFIG to start from; give one")
     refuse_contradictions(arguments, prepared.config if prepared else None)
     notes: list[str] = []
-    setting = one_setting(prepared.config) if prepared else {}
-    found = sweep_answer(prepared.directory, setting) if prepared else None
-    total = _batch(arguments, found, notes)
+    doubts: list[str] = []
+    found = _sweep(Path(arguments.config), prepared, notes, doubts) if prepared else None
+    total = _batch(arguments, found, notes, doubts)
     context = _context(arguments, prepared, found, total)
     sizing = size_run(
         effective_batch_size=total,
@@ -63,6 +69,10 @@ def main(arguments: argparse.Namespace) -> int:
         planned_optimizer_steps=found.steps(total) if found else None,
     )
     notes += unused_flags(arguments, context, sizing)
+    if prepared is not None:
+        expected = found.steps(sizing.effective_batch_size) if found else None
+        doubts += budget_doubts(sizing, prepared.config.budget, expected_steps=expected)
+    sizing = dataclasses.replace(sizing, warnings=[*doubts, *sizing.warnings])
     if arguments.out and prepared is not None:
         notes += _write(sizing, prepared, Path(arguments.out))
     if arguments.json:
@@ -94,9 +104,28 @@ def _knee(
     return found.critical_batch_size if found else None
 
 
-def _batch(arguments: argparse.Namespace, found: SweepAnswer | None, notes: list[str]) -> int:
+def _sweep(source: Path, prepared: Prepared, notes: list[str], doubts: list[str]) -> SweepAnswer | None:
+    """What the sweep that `source` names, or that a config's own sweep would be, has found.
+
+    A sweep of something else than the config is taken only where its directory was named, with a warning.
+    """
+    found = sweep_answer(prepared.directory, one_setting(prepared.config))
+    changed = differences(prepared.directory, prepared.plan.config) if found else []
+    if not changed:
+        return found
+    other = f"{prepared.directory} is a sweep of something else ({'; '.join(changed)})"
+    if source.is_dir():
+        doubts.append(f"{other}: what it found need not hold here")
+        return found
+    notes.append(f"{other}: nothing is taken from it; name the directory to use it all the same")
+    return None
+
+
+def _batch(
+    arguments: argparse.Namespace, found: SweepAnswer | None, notes: list[str], doubts: list[str]
+) -> int:
     """What is given comes before what a sweep found, whichever flag it is."""
-    given = _given_batch(arguments, notes)
+    given = _given_batch(arguments, notes, doubts)
     if found is not None:
         over = "" if given is None else "; B is what the flags say, not this"
         notes.insert(0, found.note + over)
@@ -110,7 +139,7 @@ def _batch(arguments: argparse.Namespace, found: SweepAnswer | None, notes: list
     )
 
 
-def _given_batch(arguments: argparse.Namespace, notes: list[str]) -> int | None:
+def _given_batch(arguments: argparse.Namespace, notes: list[str], doubts: list[str]) -> int | None:
     if arguments.effective_batch_size is not None:
         return int(_positive("--effective-batch-size", arguments.effective_batch_size))
     if arguments.critical_batch_size is not None:
@@ -118,7 +147,7 @@ def _given_batch(arguments: argparse.Namespace, notes: list[str]) -> int | None:
     if arguments.noise_scale is None:
         return None
     total = max(1, int(_positive("--noise-scale", arguments.noise_scale)))
-    notes.append(
+    doubts.append(
         "B is put at the gradient noise scale: a proxy for B_crit that the literature finds anywhere "
         "from ten times too high to orders too low; a sweep would tell"
     )
@@ -149,14 +178,23 @@ def _micro_batch(arguments: argparse.Namespace, prepared: Prepared | None, notes
         raise ConfigError(
             "not even micro_batch_size=1 fits: use a smaller model, or shard it (strategy=fsdp)"
         )
-    room = "this device's memory" if found.limit_bytes is None else memory(found.limit_bytes)
     ranks = (
         f"on {tried} rank(s)"
         if tried == world_size
         else f"on {tried} of the {world_size} ranks, all there are here"
     )
-    notes.append(f"b <= {found.search.largest}: measured {ranks}, two whole optimizer steps in {room}")
+    notes.append(f"b <= {found.search.largest}: measured {ranks}, {_what_fitted(found)}")
     return found.search.largest
+
+
+def _what_fitted(found: MemoryProbe) -> str:
+    largest = found.search.largest
+    assert largest is not None
+    peak = found.peak_bytes.get(largest)
+    text = "two whole optimizer steps" + (f" held {memory(peak)} a rank" if peak is not None else "")
+    if found.limit_bytes is not None:
+        text += f", of {memory(found.limit_bytes)} allowed"
+    return text + ("; larger ones were not tried" if found.search.reached_limit else "")
 
 
 def _world_size(arguments: argparse.Namespace, prepared: Prepared | None) -> int:

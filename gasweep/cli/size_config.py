@@ -27,6 +27,9 @@ def sized_config(sizing: Sizing, source: SweepConfig) -> tuple[SweepConfig, list
     # The rate is final; a rule left on would scale nothing, and `plan` would say so.
     data["learning_rate_scaling"]["rule"] = "none"
     changes = _room_for_ranks(data, sizing.world_size)
+    if sizing.learning_rate is None:
+        rates = data["grid"]["learning_rate"]
+        changes.append(f"grid.learning_rate: {rates}, as its source does: nothing to scale it from was given")
     config = parse_sweep_config(data)
     plan_sweep(config, normalize_task=normalize_task)  # refuses a layout that is no run before it is written
     return config, changes

@@ -72,8 +72,55 @@ def test_what_is_missing_or_wrong_is_one_line(words, text, capsys):
 
 
 def test_a_noise_scale_is_taken_with_a_warning(capsys):
-    assert main(["size", "--noise-scale", "512", "--micro-batch-size", "8", "--world-size", "2"]) == 0
-    assert "proxy for B_crit" in capsys.readouterr().out
+    words = ["size", "--noise-scale", "512", "--micro-batch-size", "8", "--world-size", "2"]
+    assert main(words) == 0
+    assert "  ! B is put at the gradient noise scale: a proxy for B_crit" in capsys.readouterr().out
+    assert main([*words, "--json"]) == 0
+    assert any("proxy" in text for text in json.loads(capsys.readouterr().out)["warnings"])
+
+
+def test_a_rate_that_nothing_scales_is_named(config, tmp_path, capsys):
+    said = sized(capsys, config, "--effective-batch-size", 64, "--out", tmp_path / "sized.yaml", *BARE)
+    assert said["learning_rate"] is None
+    assert any("grid.learning_rate: [0.1], as its source does" in reason for reason in said["reasons"])
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["budget.max_examples=2000"], "max_examples=2000 ends the run after 20 optimizer steps of B = 100"),
+        (
+            ["budget.max_optimizer_steps=7"],
+            "budget.max_optimizer_steps=7 ends the run after 7 optimizer steps",
+        ),
+    ],
+)
+def test_a_budget_that_ends_within_the_warmup_is_warned_of(config, capsys, words, text):
+    given = ["--effective-batch-size", 100, "optimizer.name=adam", *words]
+    (warning,) = sized(capsys, config, *given)["warnings"]
+    assert text in warning
+    assert "the warm-up takes 2000" in warning
+
+
+def test_a_budget_that_ends_before_the_target_is_warned_of(swept, capsys):
+    assert not any("budget" in text for text in sized(capsys, swept, *HERE)["warnings"])
+    (warning,) = sized(capsys, swept, *HERE, "budget.max_optimizer_steps=50")["warnings"]
+    assert "are expected to the target" in warning
+
+
+def test_a_sweep_of_something_else_is_not_taken_for_this(swept, tmp_path, capsys):
+    """By its directory, with a warning; by a config whose own sweep it would be, not at all."""
+    changed = "optimizer.momentum=0.5"
+    (warning,) = sized(capsys, swept, *HERE, changed)["warnings"]
+    assert "a sweep of something else (optimizer.momentum: 0.0, not 0.5)" in warning
+    config = tmp_path / "config.yaml"
+    config.write_text((swept / "sweep.yaml").read_text())
+    own = f"sweep.directory={swept}"
+    assert sized(capsys, config, own, *HERE)["effective_batch_size"] == pytest.approx(CRITICAL, rel=0.1)
+    assert main(["size", *map(str, [config, own, *HERE, changed])]) == 2
+    assert "no target batch" in capsys.readouterr().err
+    said = sized(capsys, config, own, *HERE, changed, "--effective-batch-size", 64)
+    assert any("nothing is taken from it" in reason for reason in said["reasons"])
 
 
 @pytest.fixture
@@ -89,6 +136,10 @@ def swept(tmp_path):
     config = dataclasses.replace(config, grid=grid, learning_rate_scaling=scaling)
     (directory / "sweep.yaml").write_text(config_to_yaml(config))
     return directory
+
+
+BARE = ("learning_rate_scaling.base_learning_rate=null", "learning_rate_scaling.base_batch_size=null")
+HERE = ("--micro-batch-size", 8, "--world-size", 1)
 
 
 def sized(capsys, *words):

@@ -58,7 +58,7 @@ def test_what_is_held_is_predicted_to_the_byte(optimizer: dict[str, Any], precis
 
 @pytest.mark.parametrize("micro_batch_size", [1, 7])
 @pytest.mark.parametrize("target", ["FashionMnist", "TextLm", "Digits"])
-def test_activations_are_what_autograd_saves(target: str, micro_batch_size: int) -> None:
+def test_activations_are_the_examples_and_what_autograd_saves(target: str, micro_batch_size: int) -> None:
     spec = toy_spec(layout=(micro_batch_size, 1, 1))
     spec = dataclasses.replace(
         spec, config=dataclasses.replace(spec.config, task={"_target_": f"gasweep.tasks.{target}"})
@@ -79,6 +79,8 @@ def test_activations_are_what_autograd_saves(target: str, micro_batch_size: int)
     batch = task.train_data(root=None).batch(np.arange(micro_batch_size))
     with saved_tensors_hooks(save, lambda tensor: tensor):
         task.loss(module, batch)
+        for tensor in batch:
+            save(tensor)
     predicted = predict_memory(spec).activations
     assert predicted == pytest.approx(sum(saved.values()), rel=0.01)
 
@@ -103,6 +105,17 @@ def measured_peak(spec: RunSpec) -> int:
 def test_the_peak_is_predicted_within_ten_percent(optimizer: dict[str, Any], layout: Any) -> None:
     spec = toy_spec(layout=layout, optimizer=optimizer, **WIDE)
     assert predict_memory(spec).peak == pytest.approx(measured_peak(spec), rel=0.1)
+
+
+def test_no_gradient_is_counted_for_the_examples() -> None:
+    """An image classifier's largest tensor is its input, through which no gradient flows back."""
+    spec = toy_spec(layout=(1024, 1, 1))
+    task = {"_target_": "gasweep.tasks.FashionMnist", "hidden": 32}
+    spec = dataclasses.replace(spec, config=dataclasses.replace(spec.config, task=task))
+    found = predict_memory(spec)
+    assert found.backward == 2 * 1024 * 32 * 4
+    assert found.activations is not None
+    assert found.activations > 1024 * 784 * (1 + 4)
 
 
 def test_bitwise_sums_take_eight_bytes_an_element_and_one_grain_of_activations() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.autograd.graph import saved_tensors_hooks
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from gasweep.tasks.base import Task
 from gasweep.training.precision import Precision
@@ -22,7 +24,7 @@ from gasweep.training.precision import Precision
 class Activations:
     """num_bytes: None when the task's loss looks at values, which fake tensors lack; `reason` says it.
 
-    largest: bytes of the largest tensor among them.
+    largest: bytes of the largest tensor that a gradient flows back through.
     """
 
     num_bytes: int | None
@@ -40,8 +42,8 @@ def count_activations(
     recomputed: bool,
     root: str | None,
 ) -> Activations:
-    """Bytes of the distinct memory that the backward of `num_examples` examples needs kept, the parameters
-    and buffers themselves left out.
+    """Bytes of the distinct memory that the backward of `num_examples` examples needs kept, and of the
+    examples themselves; the parameters and buffers left out.
 
     module: its tensors are replaced by fake ones.
     recomputed: `units` keep their inputs only, and one of them at a time all else (activation checkpointing).
@@ -52,12 +54,33 @@ def count_activations(
     _replace_tensors(module, mode)
     counter = _Counter(module)
     try:
+        batch = tree_map_only(Tensor, mode.from_tensor, batch)
         with mode, counter.watching(units), Precision(precision, device=torch.device("cpu")).autocast():
             task.loss(module.train(), batch)
+        for tensor in tree_leaves(batch):
+            if isinstance(tensor, Tensor):
+                counter.keep(tensor)
     except Exception as error:  # whatever the task does with a value that is not there
         text = (str(error).splitlines() or [""])[0]
         return Activations(num_bytes=None, reason=f"{type(error).__name__}: {text}")
     return Activations(num_bytes=counter.total(recomputed=recomputed), largest=counter.largest)
+
+
+class _Watch(TorchFunctionMode):
+    """Shows `see` every tensor that a function of torch gives."""
+
+    def __init__(self, see: Callable[[Tensor], None]) -> None:
+        super().__init__()
+        self._see = see
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        found = func(*args, **(kwargs or {}))
+        for tensor in found if isinstance(found, (tuple, list)) else [found]:
+            if isinstance(tensor, Tensor):
+                self._see(tensor)
+        return found
 
 
 class _Counter:
@@ -85,20 +108,24 @@ class _Counter:
             handles.append(unit.register_forward_pre_hook(lambda _, args, n=number: self._enter(n, args)))
             handles.append(unit.register_forward_hook(lambda *_: self._leave()))
         try:
-            with saved_tensors_hooks(self._save, lambda tensor: tensor):
+            with saved_tensors_hooks(self.keep, lambda tensor: tensor), _Watch(self._see):
                 yield
         finally:
             for handle in handles:
                 handle.remove()
 
-    def _save(self, tensor: Tensor) -> Tensor:
+    def keep(self, tensor: Tensor) -> Tensor:
+        """Count `tensor`'s memory, once."""
         storage = tensor.untyped_storage()
         if _storage(tensor) not in self._seen:
             self._seen.add(_storage(tensor))
             self._kept.append(storage)
             self._saved[self._unit] += storage.nbytes()
-            self.largest = max(self.largest, storage.nbytes())
         return tensor
+
+    def _see(self, tensor: Tensor) -> None:
+        if tensor.requires_grad and tensor.grad_fn is not None:
+            self.largest = max(self.largest, tensor.nbytes)
 
     def _enter(self, unit: int, arguments: tuple[Any, ...]) -> None:
         self._unit = unit
