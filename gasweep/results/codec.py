@@ -31,20 +31,27 @@ def to_json_dict(record: Record) -> dict[str, Any]:
 def result_from_dict(data: dict[str, Any]) -> RunResult:
     """The inverse of `to_json_dict`; raises TypeError, KeyError or ValueError on data of no RunResult."""
     throughput = data["throughput"]
+    data = _known(RunResult, data)
     return RunResult(
         **{
             **data,
             "state": RunState(data["state"]),
             "evaluations": [EvalRecord(**record) for record in data["evaluations"]],
             "throughput": None if throughput is None else _throughput(throughput),
-            "environment": Environment(**data["environment"]),
+            "environment": Environment(**_known(Environment, data["environment"])),
         }
     )
 
 
 def _throughput(data: dict[str, Any]) -> Throughput:
-    sent = [CommunicationRecord(**record) for record in data.get("communication", [])]
-    return Throughput(**{**data, "communication": sent})
+    sent = [CommunicationRecord(**_known(CommunicationRecord, one)) for one in data.get("communication", [])]
+    return Throughput(**{**_known(Throughput, data), "communication": sent})
+
+
+def _known(record: type, data: dict[str, Any]) -> dict[str, Any]:
+    """Without what a later version may have added, so that its journals can still be read."""
+    names = {field.name for field in dataclasses.fields(record)}
+    return {key: value for key, value in data.items() if key in names}
 
 
 def check_finite(record: Record) -> None:

@@ -66,6 +66,8 @@ def probe_point(point: GridPoint, seconds: float | None) -> ProbePoint:
 
 def _estimate(throughput: Throughput, model: StepTimeModel | None) -> Estimate:
     value = throughput.mean_seconds
+    if throughput.num_timed_optimizer_steps < 2:
+        return Estimate(value=value, low=None, high=None, reason="one step tells nothing of its scatter")
     if model is None or model.degrees_of_freedom < MIN_DEGREES_OF_FREEDOM:
         return Estimate(
             value=value,

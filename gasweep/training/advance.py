@@ -28,12 +28,14 @@ class Stepper:
     the same step.
 
     flags: (stop, save), asked on rank 0 whenever steps are read.
+    traffic: of the last step that made an update and measured nothing beside it, if there was one.
     """
 
     def __init__(self, trainer: Trainer, *, progress: RunProgress, sink: Sink, flags: Flags) -> None:
         parts = trainer.parts
         self.tokens_per_example = _tokens_per_example(trainer)
         self.traffic = StepTraffic(model=Traffic(), control=Traffic(), unsynced_bytes=0)
+        self._traffic_is_plain = False
         self._agreement = Agreement(parts, loss_is_global=trainer.accumulator.loss_is_global)
         self.log = StepLog(
             parts, sink=sink, agreement=self._agreement, tokens_per_example=self.tokens_per_example
@@ -68,7 +70,8 @@ class Stepper:
         progress.advance(effective_batch_size=batch_size, skipped=outcome.skipped)
         is_read = progress.attempted >= self._read_at
         row = self._agreement.row(outcome.loss_sum, self._decide(is_read))
-        self.traffic = self._metered(plan.partition.accumulation_steps)
+        traffic = self._metered(plan.partition.accumulation_steps)
+        self._note(traffic, is_plain=not observed and outcome.skipped is None)
         self.log.add(
             outcome,
             optimizer_step=progress.applied,
@@ -76,7 +79,7 @@ class Stepper:
             effective_batch_size=batch_size,
             num_items=plan.num_items,
             learning_rate=rate,
-            traffic=self.traffic,
+            traffic=traffic,
             attempted=progress.attempted,
             row=row,
         )
@@ -111,6 +114,10 @@ class Stepper:
         traffic = StepTraffic(model=meter.model, control=meter.control, unsynced_bytes=unsynced)
         meter.reset()
         return traffic
+
+    def _note(self, traffic: StepTraffic, *, is_plain: bool) -> None:
+        if is_plain or not self._traffic_is_plain:
+            self.traffic, self._traffic_is_plain = traffic, is_plain
 
     def _is_observed(self, batch_size: int) -> bool:
         observer, progress = self._trainer.observer, self._progress

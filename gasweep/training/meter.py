@@ -54,9 +54,6 @@ class Traffic:
         """Over every dtype and group."""
         return sum(sent.num_bytes for kind, sent in self.by_collective.items() if kind.name in names)
 
-    def group_bytes(self, group: str) -> int:
-        return sum(sent.num_bytes for kind, sent in self.by_collective.items() if kind.group == group)
-
     @property
     def calls(self) -> dict[str, int]:
         """By the collective's name."""
@@ -116,11 +113,11 @@ class CommunicationMeter:
     def muted(self) -> Iterator[None]:
         """In the block the strategy's collectives are left out, though counted: what a step costs without
         them. Each rank then computes with what it holds, so the model is good for nothing but timing."""
-        self.is_muted = True
+        before, self.is_muted = self.is_muted, True
         try:
             yield
         finally:
-            self.is_muted = False
+            self.is_muted = before
 
     def reset(self) -> None:
         self.model = Traffic()

@@ -79,3 +79,9 @@ def test_an_unsteady_probe_widens_its_own_interval() -> None:
     found[shaky] = throughput(truth(*LAYOUTS[0]) * 1.01, mean_error=0.2 * truth(*LAYOUTS[0]))
     after = step_times(found)[shaky].seconds
     assert (after.high or 0.0) > 1.2 * (before.high or 0.0)
+
+
+def test_one_step_has_no_interval() -> None:
+    single = dataclasses.replace(throughput(0.01, mean_error=None), num_timed_optimizer_steps=1)
+    found = step_times({point(8, 1, 1): single})[point(8, 1, 1)].seconds
+    assert (found.value, found.low, found.high) == (0.01, None, None)

@@ -19,9 +19,21 @@ G = 4
 NUM_BYTES = 66 * 4  # the toy model's parameters in fp32
 
 
-def metered(strategy: str, *, layout: tuple[int, int, int] = (2, 2, G), **options: Any) -> Any:
+KEPT = {"reshard_after_forward": False, "reshard_after_backward": False}
+
+
+def metered(
+    strategy: str,
+    *,
+    layout: tuple[int, int, int] = (2, 2, G),
+    task: str = "ToyRegression",
+    arguments: dict[str, Any] | None = None,
+    **options: Any,
+) -> Any:
     """Traffic of the second optimizer step, the first of which sets FSDP up."""
-    spec = toy_spec(layout=layout, strategy=strategy, strategy_options=options)
+    spec = toy_spec(
+        layout=layout, strategy=strategy, task=task, arguments=arguments, strategy_options=options
+    )
     return run_on_ranks(layout[1], gradients_of, spec=spec, num_steps=2)[0][2]
 
 
@@ -67,6 +79,19 @@ def test_c03_fsdp_kept_unsharded_gathers_once() -> None:
     traffic = metered("fsdp", reshard_after_forward=False, reshard_after_backward=False)
     assert traffic.model.calls == {"all_gather": 2, "reduce_scatter": 2}
     assert saving(traffic) == pytest.approx(0.75, abs=0.01)
+
+
+@pytest.mark.multiprocess
+@pytest.mark.parametrize("reshard", [{}, {"reshard_after_forward": False}, KEPT])
+@pytest.mark.parametrize("model", [{"calls": 2}, {"skips": True}])
+def test_what_a_sync_every_time_would_send_is_what_it_sends(model: Any, reshard: Any) -> None:
+    """Of a layer that is called twice in a forward, or not in every one, too."""
+    options = {**reshard, "find_unused_parameters": "skips" in model}
+    held, every = (
+        metered("fsdp", task="ToySharedLayer", arguments=model, sync_every_micro_step=sync, **options)
+        for sync in (False, True)
+    )
+    assert held.unsynced_bytes == every.unsynced_bytes == every.model.total_bytes > held.model.total_bytes
 
 
 @pytest.mark.multiprocess
@@ -249,7 +274,7 @@ def test_traffic_is_told_apart_by_dtype_and_group() -> None:
         ("all_reduce", "float32", "tensor", 2, 1, 400),
     ]
     assert meter.model.calls == {"all_gather": 3, "all_reduce": 1}
-    assert (meter.model.bytes_of("all_gather"), meter.model.group_bytes("tensor")) == (600, 400)
+    assert (meter.model.bytes_of("all_gather"), meter.model.bytes_of("all_reduce")) == (600, 400)
 
 
 @pytest.mark.multiprocess

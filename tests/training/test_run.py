@@ -172,6 +172,19 @@ def test_a_probe_reports_traffic_and_what_no_sync_saved() -> None:
 
 
 @pytest.mark.multiprocess
+@pytest.mark.parametrize("every", [1, 2])
+def test_a_runs_traffic_is_a_plain_steps_where_there_was_one(every: int) -> None:
+    """Measuring the gradient noise talks too: that is no part of what a step costs."""
+    noise = {"enabled": True, "every_optimizer_steps": every}
+    layout = {"layout": (2, 2, 4), "max_optimizer_steps": 12}
+    measured = run_on_ranks(2, train_toy, spec=toy_spec(noise_scale=noise, **layout))[0][0].throughput
+    plain = run_on_ranks(2, train_toy, spec=toy_spec(**layout))[0][0].throughput
+    assert measured.bytes_per_optimizer_step == plain.bytes_per_optimizer_step > 0
+    same = measured.control_bytes_per_optimizer_step == plain.control_bytes_per_optimizer_step
+    assert same is (every > 1)
+
+
+@pytest.mark.multiprocess
 def test_counts_are_agreed_only_where_they_can_differ() -> None:
     """One small all-reduce more per step for tasks whose items must be counted."""
     known, counted = (

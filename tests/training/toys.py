@@ -162,6 +162,35 @@ class ToyBranches(ToyRegression):
         return super().parallelize(model) if self.shard_branches else None
 
 
+class SharedLayer(nn.Module):
+    """One layer `calls` times in a forward; with `skips`, in every second forward not at all."""
+
+    def __init__(self, width: int, *, calls: int, skips: bool) -> None:
+        super().__init__()
+        self.first, self.shared, self.last = nn.Linear(5, width), nn.Linear(width, width), nn.Linear(width, 2)
+        self.calls = calls
+        self.skips = skips
+        self.num_forwards = 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.num_forwards += 1
+        hidden = torch.tanh(self.first(x))
+        if not (self.skips and self.num_forwards % 2):
+            for _ in range(self.calls):
+                hidden = torch.tanh(self.shared(hidden))
+        found: Tensor = self.last(hidden)
+        return found
+
+
+@dataclass(kw_only=True)
+class ToySharedLayer(ToyRegression):
+    calls: int = 1
+    skips: bool = False
+
+    def build_model(self) -> nn.Module:
+        return SharedLayer(self.width, calls=self.calls, skips=self.skips).to(getattr(torch, self.dtype))
+
+
 def toy_spec(
     *,
     layout: tuple[int, int, int] = (4, 1, 2),

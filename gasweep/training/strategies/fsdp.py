@@ -6,7 +6,7 @@ import contextlib
 import functools
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
@@ -26,13 +26,14 @@ from gasweep.training.strategies.tensor_files import WHOLE_FILE, read_sharded, r
 
 @dataclass(frozen=True, kw_only=True)
 class _Unit:
-    """One sharded unit. parameters: (owning module, attribute, index among the trainable parameters)."""
+    """One sharded unit. parameters: (owning module, attribute, index among the trainable parameters).
+    used: the micro-steps of this optimizer step whose forward it took part in."""
 
     module: FSDPModule
-    gathers_per_micro_step: int
     all_gather: MeteredAllGather
     reduce_scatter: MeteredReduceScatter
     parameters: list[tuple[nn.Module, str, int]]
+    used: set[int] = field(default_factory=set)
 
 
 class FsdpStrategy(Strategy):
@@ -65,6 +66,7 @@ class FsdpStrategy(Strategy):
         self.module = module
         self._root = cast(FSDPModule, module)
         self._call_order = 0
+        self._micro_step = 0
         self._units = [self._meter_unit(i, m, names) for i, m in enumerate(_fsdp_modules(module), 1)]
         if not self.syncs_gradients:
             # Every backward stays "the last": FSDP2 tidies its records of the forward order only then.
@@ -119,13 +121,30 @@ class FsdpStrategy(Strategy):
         else:
             read_sharded(tensors, folder)
 
+    def reset_gradients(self, *, num_micro_steps: int) -> None:
+        super().reset_gradients(num_micro_steps=num_micro_steps)
+        self._micro_step = 0
+        for unit in self._units:
+            unit.used.clear()
+            unit.all_gather.calls = unit.reduce_scatter.calls = 0
+
     def unsynced_bytes(self, num_micro_steps: int) -> int:
-        per_micro_step = sum(
-            unit.gathers_per_micro_step * self.meter.wire_bytes("all_gather", unit.all_gather.payload_bytes)
-            + self.meter.wire_bytes("reduce_scatter", unit.reduce_scatter.payload_bytes)
-            for unit in self._units
-        )
-        return per_micro_step * num_micro_steps
+        sent = self.meter.model.total_bytes
+        if self.options.sync_every_micro_step:
+            return sent
+        return sent + sum(self._left_out(unit, num_micro_steps) for unit in self._units)
+
+    def _left_out(self, unit: _Unit, num_micro_steps: int) -> int:
+        """What a sync on every micro-step would have sent beside: one reduction for each micro-step that used
+        the unit (or for every one, of unused parameters too), and the gathers that resharding then needs."""
+        syncs = num_micro_steps if self.options.find_unused_parameters else len(unit.used)
+        scatters = syncs - unit.reduce_scatter.calls
+        gathers = 0
+        if not self.options.reshard_after_backward:
+            gathers = (len(unit.used) - 1) * unit.all_gather.calls
+        return scatters * self.meter.wire_bytes(
+            "reduce_scatter", unit.reduce_scatter.payload_bytes
+        ) + gathers * self.meter.wire_bytes("all_gather", unit.all_gather.payload_bytes)
 
     def shard(self, tensor: Tensor) -> Tensor:
         return tensor.to_local() if isinstance(tensor, DTensor) else tensor
@@ -156,6 +175,7 @@ class FsdpStrategy(Strategy):
             yield
         finally:
             self._set_sync(True)
+            self._micro_step += 1
 
     def _set_sync(self, sync: bool) -> None:
         # Every backward stays "the last one" to FSDP2: told otherwise it would keep the forward order of
@@ -178,15 +198,14 @@ class FsdpStrategy(Strategy):
         reduce_scatter = MeteredReduceScatter(self.meter)
         module.set_custom_all_gather(all_gather)
         module.set_custom_reduce_scatter(reduce_scatter)
-        # The root's parameters are needed first in backward, so FSDP2 never reshards them after forward.
-        reshards = self.options.reshard_after_forward and module is not self._root
-        return _Unit(
+        unit = _Unit(
             module=module,
-            gathers_per_micro_step=2 if reshards else 1,
             all_gather=all_gather,
             reduce_scatter=reduce_scatter,
             parameters=_own_parameters(self.module, module, names),
         )
+        cast(nn.Module, module).register_forward_pre_hook(lambda *_: unit.used.add(self._micro_step))
+        return unit
 
 
 def _refuse_old_torch() -> None:

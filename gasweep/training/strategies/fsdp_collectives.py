@@ -23,10 +23,11 @@ class _Allocates:
 
 
 class MeteredAllGather(_Allocates, AllGather):
-    """payload_bytes: of one unit's gathered parameters; 0 before the first call."""
+    """payload_bytes: of one unit's gathered parameters; 0 before the first call. calls: since set to 0."""
 
     def __init__(self, meter: CommunicationMeter, *, on_call: Callable[[], None]) -> None:
         self.payload_bytes = 0
+        self.calls = 0
         self._meter = meter
         self._on_call = on_call
 
@@ -34,6 +35,7 @@ class MeteredAllGather(_Allocates, AllGather):
         self, output_tensor: Tensor, input_tensor: Tensor, group: dist.ProcessGroup, async_op: bool = False
     ) -> dist.Work | None:
         self.payload_bytes = output_tensor.nbytes
+        self.calls += 1
         self._on_call()
         self._meter.count("all_gather", output_tensor)
         if self._meter.is_muted:
@@ -47,10 +49,11 @@ class MeteredAllGather(_Allocates, AllGather):
 
 
 class MeteredReduceScatter(_Allocates, ReduceScatter):
-    """payload_bytes: of one unit's whole gradient; 0 before the first call."""
+    """payload_bytes: of one unit's whole gradient; 0 before the first call. calls: since set to 0."""
 
     def __init__(self, meter: CommunicationMeter) -> None:
         self.payload_bytes = 0
+        self.calls = 0
         self._meter = meter
 
     def __call__(
@@ -63,6 +66,7 @@ class MeteredReduceScatter(_Allocates, ReduceScatter):
     ) -> dist.Work | None:
         assert op == dist.ReduceOp.SUM, op
         self.payload_bytes = input_tensor.nbytes
+        self.calls += 1
         self._meter.count("reduce_scatter", input_tensor)
         if self._meter.is_muted:
             output_tensor.copy_(input_tensor[: output_tensor.numel()])

@@ -14,13 +14,15 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from gasweep.errors import RefusedError
 from gasweep.training.meter import CommunicationMeter
 
-# What layers call: torch's functional collectives, below autograd, so that backward's are among them.
-_NAMESPACE = "_c10d_functional"
+# What layers call: torch's functional collectives, below autograd, so that backward's are among them, and the
+# one that DTensor calls for itself where there is an accelerator.
+_NAMESPACES = ("_c10d_functional", "_dtensor")
 _NAMES = {
     "all_reduce": "all_reduce",
     "all_gather_into_tensor": "all_gather",
     "reduce_scatter_tensor": "reduce_scatter",
     "all_to_all_single": "all_to_all",
+    "shard_dim_alltoall": "all_to_all",
     "broadcast": "broadcast",
 }
 _VARIANTS = ("_", "_out", "_coalesced", "_coalesced_")
@@ -28,7 +30,8 @@ _SILENT = ("wait_tensor", "_wrap_tensor_autograd")
 
 
 class ModelCollectives(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """While entered, every functional collective is counted by `meter`.
+    """While entered, every functional collective is counted by `meter`; what a model calls through
+    `torch.distributed` itself (`dist.all_reduce`) is not.
 
     groups: the name that torch gives a process group -> the meter's, see `CommunicationMeter.group_sizes`; a
     group that is not among them keeps torch's name.
@@ -46,11 +49,11 @@ class ModelCollectives(TorchDispatchMode):  # type: ignore[no-untyped-call]
     @contextlib.contextmanager
     def as_control(self) -> Iterator[None]:
         """In the block collectives count as control traffic."""
-        self._is_control = True
+        before, self._is_control = self._is_control, True
         try:
             yield
         finally:
-            self._is_control = False
+            self._is_control = before
 
     def __torch_dispatch__(
         self, func: Any, types: Iterable[type], args: Any = (), kwargs: dict[str, Any] | None = None
@@ -58,7 +61,7 @@ class ModelCollectives(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if any(issubclass(kind, DTensor) for kind in types):
             return NotImplemented  # it splits into local operators and collectives, which come here next
         found = func(*args, **(kwargs or {}))
-        if getattr(func, "namespace", None) == _NAMESPACE:
+        if getattr(func, "namespace", None) in _NAMESPACES:
             self._count(func._opname, args, found)
         return found
 

@@ -49,11 +49,6 @@ class TensorParallelStrategy(FsdpStrategy):
     def counting(self) -> AbstractContextManager[object]:
         return self._collectives
 
-    def unsynced_bytes(self, num_micro_steps: int) -> int:
-        # What the layers send inside a micro-batch is sent whether gradients are synced or not.
-        inside = self.meter.model.total_bytes - self.meter.model.group_bytes(DATA_GROUP)
-        return super().unsynced_bytes(num_micro_steps) + inside
-
     def _data_mesh(self, module: nn.Module) -> DeviceMesh:
         device = torch.device(self.process.device).type
         shape = (self.process.world_size, self._size)
