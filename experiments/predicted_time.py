@@ -63,6 +63,12 @@ def config(hidden: int, target: float) -> dict[str, Any]:
     }
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FullRun:
+    steps: float
+    seconds: float
+
+
 class OneAtATime:
     """One backend for many sweeps of one plan each, so that every run has the machine to itself."""
 
@@ -102,10 +108,10 @@ class Sitting:
 
     def rounds(
         self, probes: Sequence[RunSpec], held_out: Mapping[str, RunSpec], *, count: int
-    ) -> tuple[dict[CostPoint, list[Throughput]], dict[CostPoint, list[float]]]:
-        """Every layout's probes, and the training seconds of the held-out point that it belongs to."""
+    ) -> tuple[dict[CostPoint, list[Throughput]], dict[CostPoint, list[FullRun]]]:
+        """Every layout's probes, and the runs of the held-out point that it belongs to."""
         throughputs: dict[CostPoint, list[Throughput]] = defaultdict(list)
-        seconds: dict[CostPoint, list[float]] = defaultdict(list)
+        runs: dict[CostPoint, list[FullRun]] = defaultdict(list)
         for number in range(count):
             for probe in probes if number % 2 == 0 else reversed(probes):
                 run = held_out.get(str(probe.layout))
@@ -116,9 +122,9 @@ class Sitting:
                 point, throughput = probed(folders["probe"])
                 throughputs[point].append(throughput)
                 if run is not None:
-                    seconds[point].append(training_seconds(folders[run.kind]))
+                    runs[point].append(run_to_target(folders[run.kind]))
             print(f"round {number + 1} of {count} done", file=sys.stderr, flush=True)
-        return throughputs, seconds
+        return throughputs, runs
 
 
 def seconds_of_others() -> float:
@@ -168,8 +174,8 @@ def probed(directory: Path) -> tuple[CostPoint, Throughput]:
     return CostPoint(effective_batch_size=run.effective_batch_size, **result.layout), result.throughput
 
 
-def training_seconds(directory: Path) -> float:
-    """Seconds in optimizer steps up to the interpolated crossing of the target."""
+def run_to_target(directory: Path) -> FullRun:
+    """Optimizer steps, and seconds in them, up to the interpolated crossing of the target."""
     with JournalReader.open(directory) as reader:
         (rule,) = stored_targets(reader)
         (run,) = reader.runs()
@@ -178,7 +184,7 @@ def training_seconds(directory: Path) -> float:
     assert found.steps is not None
     whole = int(found.steps)
     rest = (found.steps - whole) * seconds[whole] if whole < len(seconds) else 0.0
-    return sum(seconds[:whole]) + rest
+    return FullRun(steps=found.steps, seconds=sum(seconds[:whole]) + rest)
 
 
 def pooled(rounds: Sequence[Throughput]) -> Throughput:
@@ -204,6 +210,8 @@ def main() -> None:
     parser.add_argument("--target", type=float, default=0.45)
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
+    if options.dir.exists() and any(options.dir.iterdir()):
+        parser.error(f"--dir={options.dir} is not empty: a sitting is measured in one go, into a new folder")
     data = config(options.hidden, options.target)
     settings = parse_sweep_config(data)
     plan = plan_sweep(settings, normalize_task=normalize_task)
@@ -233,40 +241,36 @@ def main() -> None:
 
 
 def report(
-    rows: Sequence[tuple[PointCost, list[float]]], *, probes: Mapping[CostPoint, list[Throughput]]
+    rows: Sequence[tuple[PointCost, list[FullRun]]], *, probes: Mapping[CostPoint, list[Throughput]]
 ) -> None:
-    """One row per point: its cost against its runs; `alone`: every round's run against that round's probe."""
-    errors, inside, alone = [], 0, []
-    titles = (
-        f"{'b x N x G':>10} {'B':>5} {'steps':>7} {'predicted s':>11} {'95 %':>17} {'run s':>8} {'error':>7}"
+    """One row per point: its cost against the mean of its runs, and every round's run against its probe."""
+    errors, inside, alone, alone_inside = [], 0, [], 0
+    print(
+        f"{'b x N x G':>10} {'B':>5} {'steps':>7} {'ran':>7} {'predicted s':>11} {'95 %':>13} {'run s':>7} "
+        f"{'error':>6}  each round's run by its probe"
     )
-    print(titles, " each round's run by its probe")
     for cost, found in rows:
         point, wall, steps = cost.point, cost.wall_clock_s, cost.optimizer_steps.value
-        assert None not in (wall.value, wall.low, wall.high, steps), wall.reason
-        seconds = mean(found)
-        error = wall.value / seconds - 1
+        assert wall.value is not None, wall.reason
+        assert None not in (wall.low, wall.high, steps)
+        seconds = [run.seconds for run in found]
+        error = wall.value / mean(seconds) - 1
         errors.append(abs(error))
-        inside += wall.low <= seconds <= wall.high
+        inside += wall.low <= mean(seconds) <= wall.high
+        alone_inside += sum(wall.low <= run <= wall.high for run in seconds)
         single = [
-            steps * probe.mean_seconds / run - 1 for probe, run in zip(probes[point], found, strict=True)
+            steps * probe.mean_seconds / run - 1 for probe, run in zip(probes[point], seconds, strict=True)
         ]
         alone += map(abs, single)
-        interval = f"{wall.low:.2f}-{wall.high:.2f}"
         layout = f"{point.micro_batch_size}x{point.world_size}x{point.accumulation_steps}"
         print(
-            f"{layout:>10} {point.effective_batch_size:>5} {steps:>7.1f} "
-            f"{wall.value:>11.2f} {interval:>17} {seconds:>8.2f} {error:>+7.1%}  "
-            + " ".join(f"{each:+.0%}" for each in single)
+            f"{layout:>10} {point.effective_batch_size:>5} {steps:>7.1f} {found[0].steps:>7.1f} "
+            f"{wall.value:>11.2f} {f'{wall.low:.2f}-{wall.high:.2f}':>13} {mean(seconds):>7.2f} "
+            f"{error:>+6.1%}  " + " ".join(f"{each:+.0%}" for each in single)
         )
-    summary = {
-        "points": len(rows),
-        "median_error": median(errors),
-        "largest": max(errors),
-        "inside": inside,
-        "median_error_alone": median(alone),
-    }
-    print(json.dumps(summary))
+    summary = {"points": len(rows), "median_error": median(errors), "largest": max(errors), "inside": inside}
+    single_runs = {"runs": len(alone), "median_error": median(alone), "inside": alone_inside}
+    print(json.dumps(summary | {"single": single_runs}))
 
 
 if __name__ == "__main__":
