@@ -35,7 +35,7 @@ THIRD_PARTY = {
     "sklearn": {"tasks/digits.py"},
     "ray": {"scheduling/ray_backend.py", "scheduling/backends/ray_backend.py"},
     "wandb": {"tracking/wandb_tracker.py"},
-    "matplotlib": {"report/plots.py"},
+    "matplotlib": {"report/figures.py", "report/plots.py", "report/bench_plot.py"},
     "pyarrow": {"results/export.py", "results/parquet.py"},
     "rich": {"cli"},
 }
@@ -93,3 +93,10 @@ def test_every_package_says_what_lives_there():
     for init in ROOT.rglob("__init__.py"):
         if init.parent.name not in ("assets", "shipped"):
             assert ast.get_docstring(ast.parse(init.read_text())), f"{init} has no docstring"
+
+
+def test_one_file_opens_figures():
+    """Drawing code gets its figure from there: saved, cleared, and never in pyplot's registry."""
+    opens = [path for path in modules() if any(n.startswith("matplotlib.backends") for n in imported(path))]
+    assert [str(path.relative_to(ROOT)) for path in opens] == ["report/figures.py"]
+    assert not any("matplotlib.pyplot" in imported(path) for path in modules())

@@ -6,15 +6,17 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from gasweep.cli.bench_tables import bench_lines, model_checks
 from gasweep.cli.display import open_display
-from gasweep.cli.left_out import left_out, left_out_lines
+from gasweep.cli.left_out import LeftOut, left_out, left_out_lines
 from gasweep.cli.output import print_json, print_lines
 from gasweep.cli.prepare import prepare
 from gasweep.errors import ConfigError
-from gasweep.results.bench import bench_points
+from gasweep.results.bench import BenchPoint, bench_points
 from gasweep.results.reader import JournalReader
 
 
@@ -42,15 +44,36 @@ def main(arguments: argparse.Namespace) -> int:
     with JournalReader.open(directory) as reader:
         points, missing = bench_points(reader), left_out(reader, prepared.plan.rejected)
     if arguments.json:
-        print_json(
-            {
-                "exit_code": outcome.exit_code,
-                "points": [point.to_dict() for point in points],
-                "model": [check.to_dict() | {"axes": axes} for axes, check in model_checks(points)],
-                "left_out": [group.to_dict() for group in missing],
-                "directory": str(directory),
-            }
-        )
+        print_json({"exit_code": outcome.exit_code, **_as_json(points, missing, directory)})
     else:
-        print_lines(["", *bench_lines(points), "", *left_out_lines(missing), f"stored in {directory}"])
+        _print(points, missing, directory)
     return outcome.exit_code
+
+
+def _as_json(points: Sequence[BenchPoint], missing: Sequence[LeftOut], directory: Path) -> dict[str, Any]:
+    found = [point.to_dict() for point in points]
+    plot = draw_bench_points(found, directory)
+    return {
+        "points": found,
+        "model": [check.to_dict() | {"axes": axes} for axes, check in model_checks(points)],
+        "left_out": [group.to_dict() for group in missing],
+        "plot": None if plot is None else str(plot),
+        "directory": str(directory),
+    }
+
+
+def _print(points: Sequence[BenchPoint], missing: Sequence[LeftOut], directory: Path) -> None:
+    """The tables first: a plot that cannot be written takes none of them away."""
+    print_lines(["", *bench_lines(points), ""])
+    plot = draw_bench_points([point.to_dict() for point in points], directory)
+    drawn = [] if plot is None else [f"plot in {plot}"]
+    print_lines([*left_out_lines(missing), *drawn, f"stored in {directory}"])
+
+
+def draw_bench_points(points: Sequence[Mapping[str, Any]], directory: Path) -> Path | None:
+    """The plot below `directory` of points as in `bench --json`; None, and no file, without any."""
+    if not points:
+        return None
+    from gasweep.report.bench_plot import FILE_NAME, plot_bench
+
+    return plot_bench(points, directory / FILE_NAME)

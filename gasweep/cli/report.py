@@ -17,12 +17,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(arguments: argparse.Namespace) -> int:
     from gasweep.cli.answer import answer_of
+    from gasweep.cli.bench import draw_bench_points
     from gasweep.report.from_sweep import read_report
     from gasweep.report.html import write_report
 
     directory = require_sweep(arguments.directory)
-    path = write_report(read_report(directory), Path(arguments.out or directory / "report.html"))
-    plots = answer_of(directory).plots
+    data = read_report(directory)
+    path = write_report(data, Path(arguments.out or directory / "report.html"))
+    costs = draw_bench_points(data.layout_costs, directory)
+    plots = answer_of(directory).plots + ([] if costs is None else [costs])
     if arguments.json:
         print_json({"report": str(path), "plots": [str(plot) for plot in plots]})
     else:

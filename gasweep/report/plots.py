@@ -1,10 +1,8 @@
-"""PNG and SVG plots. The one file that imports matplotlib: on first use, without display or global state."""
+"""PNG and SVG plots of what `gasweep fit` found. Importing this imports no matplotlib."""
 
 from __future__ import annotations
 
-import contextlib
 import math
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,13 +10,12 @@ import numpy as np
 
 from gasweep.analysis.estimate import Estimate
 from gasweep.report import numbers
+from gasweep.report.figures import COLOURS, plain_text, saved_figure
 from gasweep.report.study_view import ObservationView, RateView, TargetView, read_study
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# Okabe & Ito 2008: told apart with every common colour blindness and in print.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 AROUND = 1.8
 """How far the batch axis reaches beyond the measured batch sizes, as a factor."""
 MIN_Y_FACTOR = 2.0
@@ -37,7 +34,7 @@ def plot_critical_batch_size(study: dict[str, Any], path: Path, *, unit: str = "
     step seen; a point whose learning rate is at the edge of its grid, or that the fit left out, is open.
     Drawn whatever could be resolved: without a fitted law there are points alone, without points a note.
     """
-    with _figure(path, width=11.0, height=5.2) as figure:
+    with saved_figure(path, width=11.0, height=5.2) as figure:
         draw_critical_batch_size(figure, study, unit=unit)
     return path
 
@@ -55,7 +52,7 @@ def draw_critical_batch_size(figure: Figure, study: dict[str, Any], *, unit: str
 
 def plot_learning_rates(study: dict[str, Any], path: Path) -> Path:
     """Steps to target against learning rate, one curve per effective batch size, one row per target."""
-    with _figure(path, width=8.0, height=1.2 + 3.8 * max(len(study["targets"]), 1)) as figure:
+    with saved_figure(path, width=8.0, height=1.2 + 3.8 * max(len(study["targets"]), 1)) as figure:
         draw_learning_rates(figure, study)
     return path
 
@@ -66,23 +63,6 @@ def draw_learning_rates(figure: Figure, study: dict[str, Any]) -> None:
     axes = figure.subplots(max(len(targets), 1), 1, squeeze=False)[:, 0]
     for axis, view in zip(axes, targets, strict=False):
         _draw_learning_rates(axis, view)
-
-
-@contextlib.contextmanager
-def _figure(path: Path, *, width: float, height: float) -> Iterator[Figure]:
-    """A figure that is saved as PNG and SVG and then cleared, without pyplot's registry."""
-    from matplotlib import rc_context
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    with rc_context({"svg.hashsalt": "gasweep", "font.size": 9.5, "axes.axisbelow": True}):
-        figure = Figure(figsize=(width, height), layout="constrained")
-        FigureCanvasAgg(figure)
-        yield figure
-        path.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(path, dpi=150)
-        figure.savefig(path.with_suffix(".svg"), metadata={"Date": None})
-        figure.clear()
 
 
 def _draw_target(axis: Any, view: TargetView, index: int, *, in_examples: bool) -> None:
@@ -203,7 +183,7 @@ def _log_steps(axis: Any) -> None:
 
 def _critical_text(critical: Estimate) -> str:
     joint = " = " if critical.value is not None else ": " if critical.low == critical.high else " "
-    return _text(f"{joint}{numbers.estimate(critical)}")
+    return plain_text(f"{joint}{numbers.estimate(critical)}")
 
 
 def _legend(figure: Figure, targets: list[TargetView]) -> None:
@@ -214,7 +194,7 @@ def _legend(figure: Figure, targets: list[TargetView]) -> None:
     handles: list[Any] = []
     for index, view in enumerate(targets):
         colour, marker = COLOURS[index % len(COLOURS)], MARKERS[index % len(MARKERS)]
-        label = f"{_text(view.target)}:  $B_{{crit}}${_critical_text(view.critical_batch_size)}"
+        label = f"{plain_text(view.target)}:  $B_{{crit}}${_critical_text(view.critical_batch_size)}"
         handles.append(Line2D([], [], color=colour, marker=marker, markersize=5, label=label))
     seen = [o for view in targets for o in view.observations]
     grey = "#555555"
@@ -255,7 +235,7 @@ def _draw_learning_rates(axis: Any, view: TargetView) -> None:
     axis.set(xscale="log", xlabel="learning rate", ylabel="optimizer steps to target")
     _log_steps(axis)
     _rate_ticks(axis, view)
-    axis.set_title(_text(view.target), fontsize=10)
+    axis.set_title(plain_text(view.target), fontsize=10)
     axis.grid(visible=True, which="major", color="#dddddd", linewidth=0.6)
     if view.observations:
         axis.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False, fontsize=8.5)
@@ -292,8 +272,3 @@ def _draw_rate(axis: Any, rate: RateView, observation: ObservationView, colour: 
 
 def _columns(pairs: list[tuple[float, float]]) -> tuple[list[float], list[float]]:
     return [x for x, _ in pairs], [y for _, y in pairs]
-
-
-def _text(text: str) -> str:
-    """User text, kept from matplotlib's formula syntax."""
-    return text.replace("$", r"\$")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -107,9 +108,10 @@ def benched(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_what_could_not_be_measured_is_listed_last_with_its_reason(benched: Path, capsys: Any) -> None:
     assert main(["bench", str(benched / "config.yaml"), "--dir", str(benched / "bench")]) == 1
-    last = capsys.readouterr().out.splitlines()[-2:]
+    last = capsys.readouterr().out.splitlines()[-3:]
     assert last[0].startswith("infeasible: 4x2x1, 4x2x2 (3 runs): world_size=2 needs 2 workers, but")
-    assert last[1].startswith("stored in")
+    assert last[1] == f"plot in {benched / 'bench' / 'bench.png'}"
+    assert last[2].startswith("stored in")
 
 
 def test_json_has_what_was_left_out_and_bounds_for_every_mean(benched: Path, capsys: Any) -> None:
@@ -119,6 +121,37 @@ def test_json_has_what_was_left_out_and_bounds_for_every_mean(benched: Path, cap
     for point in said["points"]:
         low, high = point["seconds_per_optimizer_step_low"], point["seconds_per_optimizer_step_high"]
         assert low <= point["seconds_per_optimizer_step"] <= high
+
+
+def test_the_plot_lies_beside_the_journal_and_json_names_it(benched: Path, capsys: Any) -> None:
+    plot = benched / "bench" / "bench.png"
+    plot.unlink()
+    assert main(["bench", str(benched / "config.yaml"), "--dir", str(benched / "bench"), "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["plot"] == str(plot)
+    assert plot.read_bytes().startswith(b"\x89PNG")
+    assert plot.with_suffix(".svg").read_text().rstrip().endswith("</svg>")
+    assert main(["report", str(benched / "bench"), "--json"]) == 0
+    assert str(plot) in json.loads(capsys.readouterr().out)["plots"]
+
+
+def test_without_a_measured_layout_there_is_no_plot(benched: Path, capsys: Any) -> None:
+    words = ["grid.world_size=[2]", "--dir", str(benched / "empty"), "--json"]
+    assert main(["bench", str(benched / "config.yaml"), *words]) != 0
+    said = json.loads(capsys.readouterr().out)
+    assert (said["points"], said["plot"]) == ([], None)
+    assert not list((benched / "empty").glob("bench.*"))
+
+
+def test_a_plot_that_cannot_be_written_costs_one_line_and_no_table(
+    benched: Path, tmp_path: Path, capsys: Any
+) -> None:
+    copy = shutil.copytree(benched / "bench", tmp_path / "bench")
+    (copy / "bench.png").unlink()
+    (copy / "bench.png").mkdir()
+    assert main(["bench", str(benched / "config.yaml"), "--dir", str(copy)]) == 2
+    said = capsys.readouterr()
+    assert "4x1x2" in said.out
+    assert said.err.splitlines()[-1] == f"gasweep: error: {copy / 'bench.png'}: Is a directory"
 
 
 def test_combinations_that_are_no_run_are_listed_too(benched: Path, capsys: Any) -> None:

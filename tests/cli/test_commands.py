@@ -174,7 +174,7 @@ def test_export_names_its_files(tmp_path: Path, capsys: Capture) -> None:
 def test_report_writes_html_and_pngs(tmp_path: Path, capsys: Capture) -> None:
     made = json_of(capsys, "report", str(plant(tmp_path / "s")))
     assert Path(made["report"]).read_text(encoding="utf-8").startswith("<!")
-    assert [Path(plot).read_bytes()[:4] for plot in made["plots"]] == [b"\x89PNG"] * 2
+    assert [Path(plot).read_bytes()[:4] for plot in made["plots"]] == [b"\x89PNG"] * 3
 
 
 def test_settings_of_extra_axes_are_answered_apart(tmp_path: Path, capsys: Capture) -> None:
@@ -187,6 +187,7 @@ def test_settings_of_extra_axes_are_answered_apart(tmp_path: Path, capsys: Captu
         "learning_rates-task.width-64.png",
         "critical_batch_size-task.width-128.png",
         "learning_rates-task.width-128.png",
+        "bench.png",
     ]
 
 
