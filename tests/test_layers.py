@@ -23,6 +23,7 @@ LAYERS = {
     "scheduling": 5,
     "report": 5,
     "cli": 6,
+    "__main__": 7,
 }
 
 # third-party package -> where it may be imported: a package of ours, or one file

@@ -17,6 +17,7 @@ from gasweep.cli.output import print_json, print_lines
 from gasweep.cli.prepare import prepare
 from gasweep.errors import ConfigError
 from gasweep.results.bench import BenchPoint, bench_points
+from gasweep.results.directory import JOURNAL_FILE
 from gasweep.results.reader import JournalReader
 
 
@@ -31,7 +32,7 @@ def main(arguments: argparse.Namespace) -> int:
     prepared = prepare(arguments.config, arguments.overrides)
     if not prepared.config.sweep.throughput_probes:
         raise ConfigError("sweep.throughput_probes=false leaves a bench nothing to measure; set it to true")
-    directory = Path(arguments.dir or f"sweeps/{prepared.config.name}-bench")
+    directory = Path(arguments.dir or _own_directory(arguments.config, prepared.config.name))
 
     from gasweep.scheduling.sweep import run_sweep
 
@@ -48,6 +49,16 @@ def main(arguments: argparse.Namespace) -> int:
     else:
         _print(points, missing, directory)
     return outcome.exit_code
+
+
+def _own_directory(source: str, name: str) -> str:
+    """A bench's own directory goes on where it is."""
+    if (Path(source) / JOURNAL_FILE).is_file():
+        with JournalReader.open(Path(source)) as reader:
+            kinds = {run.kind for run in reader.runs()}
+        if kinds == {"probe"}:
+            return source
+    return f"sweeps/{name}-bench"
 
 
 def _as_json(points: Sequence[BenchPoint], missing: Sequence[LeftOut], directory: Path) -> dict[str, Any]:

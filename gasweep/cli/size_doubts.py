@@ -3,29 +3,27 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from gasweep.analysis.sizing import Sizing
 from gasweep.config.load import config_to_dict, load_sweep_config
 from gasweep.config.schema import BudgetConfig, SweepConfig
 from gasweep.results.directory import SWEEP_FILE
+from gasweep.results.stored import config_changes
 
 DECIDES_STEPS = ("task", "data", "optimizer", "precision", "target")
 """Parts of a config that steps to target depend on, beside batch size, rate and seed."""
-ELSEWHERE = ("data.root",)
 MOST_WARMUP = 0.05  # of the run
 
 
 def differences(directory: Path, config: SweepConfig) -> list[str]:
-    """`path: sweep's value, not config's` where the sweep in `directory` trained something else."""
-    stored = config_to_dict(load_sweep_config(directory / SWEEP_FILE))
-    mine = config_to_dict(config)
-    theirs, own = (_flat({part: data[part] for part in DECIDES_STEPS}) for data in (stored, mine))
-    return [
-        f"{path}: {theirs.get(path)}, not {own.get(path)}"
-        for path in dict.fromkeys([*theirs, *own])
-        if theirs.get(path) != own.get(path) and path not in ELSEWHERE
-    ]
+    """`path: sweep's value -> config's` where the sweep in `directory` trained something else."""
+    stored, given = (
+        {part: data[part] for part in DECIDES_STEPS}
+        for data in map(config_to_dict, (load_sweep_config(directory / SWEEP_FILE), config))
+    )
+    for one in (stored, given):
+        one["data"].pop("root", None)  # where the data lie
+    return config_changes(stored, given)
 
 
 def budget_doubts(sizing: Sizing, budget: BudgetConfig, *, expected_steps: float | None) -> list[str]:
@@ -50,12 +48,3 @@ def budget_doubts(sizing: Sizing, budget: BudgetConfig, *, expected_steps: float
     if warmup > MOST_WARMUP * steps:
         return [f"{ends}, and the warm-up takes {warmup}: raise the one or cut the other"]
     return []
-
-
-def _flat(data: Any, prefix: str = "") -> dict[str, Any]:
-    if not isinstance(data, dict):
-        return {prefix: data}
-    found: dict[str, Any] = {}
-    for key, value in data.items():
-        found |= _flat(value, f"{prefix}.{key}" if prefix else str(key))
-    return found

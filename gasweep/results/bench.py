@@ -153,8 +153,7 @@ def check_model(points: Sequence[BenchPoint]) -> tuple[StepTimeModel | None, Mod
 
 def _is_twin(run: StoredRun) -> bool:
     """Of a bench's pair, the one that syncs on every micro-step (where that makes a difference)."""
-    syncs = bool(run.spec["config"]["strategy_options"]["sync_every_micro_step"])
-    return syncs and run.world_size > 1 and run.accumulation_steps > 1
+    return run.syncs_every_micro_step and run.world_size > 1 and run.accumulation_steps > 1
 
 
 def _key(run: StoredRun) -> str:

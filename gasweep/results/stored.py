@@ -50,6 +50,11 @@ class StoredRun:
         return int(self.spec["layout"]["accumulation_steps"])
 
     @property
+    def syncs_every_micro_step(self) -> bool:
+        """The twin of a layout in a bench, where that makes a difference."""
+        return bool(self.spec["config"]["strategy_options"]["sync_every_micro_step"])
+
+    @property
     def learning_rate(self) -> float:
         return float(self.spec["learning_rate"])
 

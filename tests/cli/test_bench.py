@@ -154,6 +154,13 @@ def test_a_plot_that_cannot_be_written_costs_one_line_and_no_table(
     assert said.err.splitlines()[-1] == f"gasweep: error: {copy / 'bench.png'}: Is a directory"
 
 
+def test_a_benchs_own_directory_is_shown_where_it_is(benched: Path, capsys: Any, monkeypatch: Any) -> None:
+    monkeypatch.chdir(benched)
+    main(["bench", str(benched / "bench"), "--json"])
+    assert json.loads(capsys.readouterr().out)["directory"] == str(benched / "bench")
+    assert not (benched / "sweeps").exists()
+
+
 def test_combinations_that_are_no_run_are_listed_too(benched: Path, capsys: Any) -> None:
     words = ["strategy=single", "--dir", str(benched / "rejected")]
     assert main(["bench", str(benched / "config.yaml"), *words]) == 0

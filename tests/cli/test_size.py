@@ -112,7 +112,7 @@ def test_a_sweep_of_something_else_is_not_taken_for_this(swept, tmp_path, capsys
     """By its directory, with a warning; by a config whose own sweep it would be, not at all."""
     changed = "optimizer.momentum=0.5"
     (warning,) = sized(capsys, swept, *HERE, changed)["warnings"]
-    assert "a sweep of something else (optimizer.momentum: 0.0, not 0.5)" in warning
+    assert "a sweep of something else (optimizer.momentum: 0.0 -> 0.5)" in warning
     config = tmp_path / "config.yaml"
     config.write_text((swept / "sweep.yaml").read_text())
     own = f"sweep.directory={swept}"
