@@ -14,6 +14,7 @@ from gasweep.analysis.study_report import TargetReport
 from gasweep.results.noise import noise_scale_at_target
 from gasweep.results.reader import JournalReader
 from gasweep.results.records import EvalRecord, Throughput
+from gasweep.results.states import RunState
 from gasweep.results.step_time import grid_point, step_times
 from gasweep.results.stored import StoredRun
 
@@ -23,13 +24,14 @@ class Setting:
     """The convergence runs that share the values of the extra grid axes: one study.
 
     runs: finished ones by run id, one per (B, learning rate, seed). num_open: runs of the setting without a
-        result.
+        result; num_infeasible: those of them that this cluster cannot run.
     flags: what its config alone says about every estimate.
     """
 
     axes: dict[str, Any]
     runs: dict[str, StudyRun]
     num_open: int
+    num_infeasible: int
     flags: list[str]
 
     @property
@@ -51,12 +53,21 @@ class SettingReport:
         for target in content["targets"]:
             if self.setting.axes:
                 target["axes"] = self.setting.axes
-            if self.setting.num_open:
-                target["flags"].append(
-                    f"{self.setting.num_open} runs have no result yet: the estimates may change"
-                )
-            target["flags"] += self.setting.flags
+            target["flags"] += [*_missing_flags(self.setting), *self.setting.flags]
         return content
+
+
+def _missing_flags(setting: Setting) -> list[str]:
+    """What the estimates are without."""
+    waiting = setting.num_open - setting.num_infeasible
+    flags = []
+    if waiting:
+        have = "run has" if waiting == 1 else "runs have"
+        flags.append(f"{waiting} {have} no result yet: the estimates may change")
+    if setting.num_infeasible:
+        runs = "run" if setting.num_infeasible == 1 else "runs"
+        flags.append(f"{setting.num_infeasible} {runs} cannot be run here (infeasible) and are not in them")
+    return flags
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,6 +154,7 @@ def settings(reader: JournalReader, *, metric: str) -> list[Setting]:
                 for run in _representatives(members)
             },
             num_open=sum(not run.finished for run in members),
+            num_infeasible=sum(run.state is RunState.INFEASIBLE for run in members),
             flags=_schedule_flags(members[0].spec["config"]["schedule"]),
         )
         for members in groups.values()

@@ -93,6 +93,28 @@ def test_open_runs_are_left_out_and_said(tmp_path: Path) -> None:
     assert "2 runs have no result yet: the estimates may change" in fitted.to_dict()["targets"][0]["flags"]
 
 
+@pytest.mark.parametrize(
+    ("waiting", "infeasible", "flags"),
+    [
+        (0, 0, []),
+        (1, 0, ["1 run has no result yet: the estimates may change"]),
+        (0, 2, ["2 runs cannot be run here (infeasible) and are not in them"]),
+    ],
+)
+def test_what_cannot_run_is_not_waited_for(
+    tmp_path: Path, waiting: int, infeasible: int, flags: list[str]
+) -> None:
+    with JournalReader.open(plant(tmp_path)) as reader:
+        (fitted,) = fit_sweep(reader)
+    setting = dataclasses.replace(
+        fitted.setting, num_open=waiting + infeasible, num_infeasible=infeasible, flags=[]
+    )
+    found = dataclasses.replace(fitted, setting=setting).to_dict()["targets"][0]["flags"]
+    before = dataclasses.replace(fitted.setting, num_open=0, num_infeasible=0, flags=[])
+    bare = dataclasses.replace(fitted, setting=before).to_dict()["targets"][0]["flags"]
+    assert found == [*bare, *flags]
+
+
 def test_an_easier_target_can_be_read_off_the_same_curves(tmp_path: Path) -> None:
     easier = TargetRule(metric="eval_loss", value=(1.0 + TARGET) / 2)
     with JournalReader.open(plant(tmp_path)) as reader:
