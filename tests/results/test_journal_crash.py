@@ -180,12 +180,15 @@ def test_a_forked_child_does_not_keep_the_lock(tmp_path: Path) -> None:
 
 def test_readers_and_the_writer_do_not_hold_each_other_up(tmp_path: Path) -> None:
     journal = started(tmp_path, "a")
-    stop, waits, errors = threading.Event(), [], []
+    stop, all_open = threading.Event(), threading.Barrier(3, timeout=60)
+    waits: list[float] = []
+    errors: list[BaseException] = []
 
     def read() -> None:
         try:
             with JournalReader.open(tmp_path) as reader:
-                while not stop.is_set():
+                all_open.wait()
+                while not waits or not stop.is_set():
                     before = time.monotonic()
                     steps = reader.steps("a")
                     reader.last_progress()
@@ -197,6 +200,7 @@ def test_readers_and_the_writer_do_not_hold_each_other_up(tmp_path: Path) -> Non
     threads = [threading.Thread(target=read) for _ in range(2)]
     for thread in threads:
         thread.start()
+    all_open.wait()
     for start in range(0, 200, 5):
         journal.append("a", 1, steps=[make_step(start + i + 1) for i in range(5)])
     stop.set()
