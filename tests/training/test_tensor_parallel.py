@@ -14,12 +14,13 @@ from gasweep.data.index_stream import IndexStream
 from gasweep.training import ProcessContext
 from gasweep.training.build import build_trainer
 from gasweep.training.fast_accumulator import FastAccumulator
-from gasweep.training.meter import Collective, CommunicationMeter, StepTraffic
+from gasweep.training.meter import Collective, CommunicationMeter, Sent, StepTraffic
 from gasweep.training.parts import TrainingParts
 from gasweep.training.planner import StepPlanner
 from gasweep.training.precision import Precision
 from gasweep.training.randomness import seed_everything
 from gasweep.training.step import OptimizerStep
+from gasweep.training.strategies.model_collectives import ModelCollectives
 from gasweep.training.strategies.tensor_parallel import TensorParallelStrategy
 from tests.training.ranks import run_on_ranks
 from tests.training.toys import toy_spec
@@ -143,3 +144,18 @@ def test_collectives_inside_the_model_are_counted():
         assert traffic.unsynced_bytes - traffic.model.total_bytes == 2 * traffic.model.bytes_of(
             "reduce_scatter"
         )
+
+
+def exchange_a_dimension(rank):
+    """Calls of what DTensor uses on accelerators to move a shard from one dimension to another."""
+    meter = CommunicationMeter(world_size=2)
+    group = torch.distributed.group.WORLD.group_name
+    with ModelCollectives(meter, groups={group: "data"}):
+        torch.ops._dtensor.shard_dim_alltoall(torch.ones(2, 4), 0, 1, group)
+    return meter.model.by_collective
+
+
+@pytest.mark.multiprocess
+def test_dtensors_own_all_to_all_is_counted():
+    for sent in run_on_ranks(2, exchange_a_dimension):
+        assert sent == {Collective("all_to_all", torch.float32, "data"): Sent(calls=1, num_bytes=16)}

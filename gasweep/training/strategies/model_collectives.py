@@ -26,7 +26,7 @@ _NAMES = {
     "broadcast": "broadcast",
 }
 _VARIANTS = ("_", "_out", "_coalesced", "_coalesced_")
-_SILENT = ("wait_tensor", "_wrap_tensor_autograd")
+_SILENT = ("wait_tensor", "_wrap_tensor_autograd", "mesh_get_process_group")
 
 
 class ModelCollectives(TorchDispatchMode):  # type: ignore[no-untyped-call]
